@@ -94,10 +94,7 @@ def test_what_the_assembler_tells():
 
 
 def test_a_turn():
-    """A fusion, a copy and the shorter branch in every turn; two in the other branch, and one in a loop.
-
-    The branch and the loop wait for the host.
-    """
+    """A fusion, a copy and the shorter branch in every turn; what is in the other and in a loop waits for the host."""
     assert count(HLO, 25) == Turn(kernels=3, rare=3, waits=2)
     assert count(HLO, 7) == Turn(kernels=4, rare=3, waits=2)
     assert count(HLO, None) == Turn(kernels=1, rare=0, waits=0)

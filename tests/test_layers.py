@@ -56,10 +56,7 @@ def imported(tree):
 
 
 def test_imports_go_down():
-    """The engine knows no algorithm, papers name recipes, recipes bind loops, loops run policies.
-
-    Arms and clusters do not know each other. What environments share is in files whose names begin with an underscore.
-    """
+    """Rooms, and within algos papers, recipes, loops and policies; arms and clusters do not know each other."""
     for path, tree in TREES.items():
         room, name = path.parts[0].removesuffix(".py"), path.parts[min(1, len(path.parts) - 1)].removesuffix(".py")
         for parts in imported(tree):

@@ -68,10 +68,7 @@ def test_what_is_not_there_is_told(anchor, change, says):
 
 
 def test_every_mistake_is_a_place_of_the_package():
-    """A function that is renamed is renamed in the list, once for each of its mistakes; what was in it, nowhere.
-
-    No mistake is there twice, and all layers have some.
-    """
+    """Also renamed functions; no mistake is there twice, and all layers have some."""
     known, lost, rooms = anchors(read(TESTS.parent / PACKAGE)), [], set()
     for one in ALL:
         try:

@@ -18,11 +18,7 @@ DIM_ONE = np.cumsum(np.ones(1000))  # U_t - U_0 of d = 1, x_t = 1
 
 @pytest.mark.parametrize(("nu", "holds"), [(1.5, True), (math.e, True), (4.0, True), (4.01, False), (1000.0, False)])
 def test_dubey2020_lemma_2_holds_up_to_nu_4(nu, holds):
-    """sum |x_t|^2 in the norm of U_(t-1)^-1 is at most 2 d log_nu(...) for nu <= 4 only, of d = 1 and U_0 = L = 1.
-
-    Up to there it holds term by term, x <= 2 log_nu(1 + x) for x in [0, 1]; beyond, one vector refutes it. Where U_0 is
-    small, one vector refutes it for any nu.
-    """
+    """sum |x_t|^2 in the norm of U_(t-1)^-1 <= 2 d log_nu(...) holds term by term up to nu = 4, and beyond it fails."""
     terms = np.linspace(0, 1, 1001)
     bounds = 2 * np.log1p(terms) / math.log(nu)
     assert (terms <= bounds + 1e-12).all() == holds
@@ -33,10 +29,7 @@ def test_dubey2020_lemma_2_holds_up_to_nu_4(nu, holds):
 
 
 def test_dubey2020_theorem_3_bounds_a_sum_of_norms_by_that_of_squares():
-    """Its proof puts the sum of norms in place of the sum of squares, and bounds it by Lemma 2, which is about squares.
-
-    Of d = 1 and x = 1 the norms sum to 2 sqrt(n), the squares to ln n.
-    """
+    """Its proof bounds a sum of norms, 2 sqrt(n) here, by Lemma 2, which is about the sum of squares, ln n here."""
     norms, squares = (1 / np.sqrt(DIM_ONE)).sum(), (1 / DIM_ONE).sum()
     lemma = 2 * math.log(1 + len(DIM_ONE))
     assert squares <= lemma < norms / 4
@@ -63,11 +56,7 @@ def delta_of(mu, epsilon):
     [(0.1, 1e-6, 10, 15.55, 0.0032), (0.5, 1e-5, 2, 2.55, 0.0041), (0.01, 1e-8, 100, 163, 0.0021)],
 )
 def test_zhou2024_lemma_f2_takes_n_points_for_n_times_one(epsilon, delta, n, exact, classical):
-    """n points cost n epsilon at an equal delta with the classical noise of its footnote 7, and more with exact noise.
-
-    The numbers are delta at n epsilon over delta, for noise that is calibrated exactly, and for sigma = sqrt(2
-    ln(1.25/delta)) / epsilon, which gives (n epsilon, delta) to n points by the same formula as long as n epsilon <= 1.
-    """
+    """n points cost n epsilon at an equal delta with its footnote 7's classical noise, and more with exact noise."""
     low, high = 1e-9, 10.0
     for _ in range(200):  # the mu of a mechanism that is (epsilon, delta)-DP for one point
         mu = (low + high) / 2
@@ -117,11 +106,7 @@ def test_zhou2024_theorems_5_1_5_3_5_5_fail_for_algorithm_1(trust):
     ("delta", "enough"), [(0.1, True), (1e-6, True), (1e-35, True), (1e-36, False), (1e-60, False)]
 )
 def test_zhou2024_theorem_5_1_takes_1_for_the_move_of_a_replaced_user(delta, enough):
-    """Its sigma^2 = 8 kappa (ln(2/delta) + epsilon) / epsilon^2 is for moves of 1 in each of two streams.
-
-    Replacing a user moves both together by sqrt(4.5) in each of kappa nodes. The slack of its proof pays for that at
-    every epsilon, unless delta is tiny.
-    """
+    """Replacing a user moves two streams by sqrt(4.5), not 1; the proof's slack pays for it, unless delta is tiny."""
 
     def worth(epsilon):
         mu = math.sqrt(4.5 * epsilon**2 / (8 * (math.log(2 / delta) + epsilon)))
@@ -131,12 +116,8 @@ def test_zhou2024_theorem_5_1_takes_1_for_the_move_of_a_replaced_user(delta, eno
 
 
 def test_dubey2020_noise_is_worth_less_than_it_claims():
-    """Its noise is 11 to 13 times what is needed.
-
-    A node has (G + G') / sqrt 2, where G has the variance 16 m (L^2 + 1)^2 ln^2(2/delta) / epsilon^2. A user moves m
-    nodes by z z' - w w', z = (x, y), of which entries off the diagonal have the variance of G and those on it twice
-    that, so that a move is worth half of its squared Frobenius norm, at most 4.
-    """
+    """Its noise is 11 to 13 times what is needed: a move is worth half of its squared Frobenius norm, at most 4."""
+    # (G + G') / sqrt 2 in a node: off the diagonal of variance 16 m (L^2 + 1)^2 ln^2(2/delta) / epsilon^2, on it twice.
     rng = np.random.default_rng(0)
     users = rng.standard_normal((2, 20_000, 2))
     users /= np.linalg.norm(users, axis=2, keepdims=True)
@@ -186,10 +167,7 @@ def test_chowdhury2023_theorem_4_promises_less_and_less_at_scale_1(scale, horizo
 
 @pytest.mark.parametrize(("delta", "enough"), [(0.1, 0.292), (1e-2, 0.119), (1e-3, 0.1019), (1e-6, 0.1)])
 def test_chowdhury2023_section_5_compares_with_pure_noise_that_asks_more(delta, enough):
-    """At (0.1, delta)-DP Theorem 1 may have a third of its noise at delta = 0.1, and hardly less from 10^-3 on.
-
-    On a grid of g steps a user moves a sum by g at most; g = 1 needs the most noise.
-    """
+    """At (0.1, delta)-DP Theorem 1 may have a third of its noise at delta = 0.1, and hardly less from 10^-3 on."""
     epsilon = math.log((math.exp(0.1) + delta) / (1 - delta))
     assert epsilon == pytest.approx(enough, abs=5e-4)
     found = [shift_epsilon(DiscreteLaplace(g / epsilon), g, delta) for g in (1, 2, 3, 10, 100)]
@@ -198,10 +176,7 @@ def test_chowdhury2023_section_5_compares_with_pure_noise_that_asks_more(delta, 
 
 
 def test_dubey2020_width_alone_is_worse_than_an_arm_at_random():
-    """Before the first synchronisation the width decides alone, and the best arm of Section 4.4 has the smallest.
-
-    All arms share the direction of theta*, which is explored first, and the best arm has the most of it.
-    """
+    """Before the first synchronisation width decides alone, and the best arm of Section 4.4 has the smallest."""
     env, rounds = fb.envs.gap(1, 10, 10, gap=0.05), 1_500
 
     @jax.jit

@@ -304,10 +304,7 @@ def test_what_is_sent_is_counted_in_whole_numbers():
 
 @pytest.mark.parametrize("trust", ["silo_local", "secagg"])
 def test_noise_is_of_those_who_are_there(trust):
-    """Of zeros, with one, two or three of four silos away: a silo's variance each, and never less than is needed.
-
-    5 % of the standard deviation is more than five standard errors.
-    """
+    """Of zeros: each silo there adds a silo's variance, never less than is needed, to 5 % (five standard errors)."""
     away = np.array([[1, 0, 0, 0], [0, 1, 1, 0], [1, 1, 1, 0]], bool)
     env = fb.envs.dropout(fb.envs.script(np.zeros((3, M, 1, D)), np.zeros((3, M, 1))), schedule=away)
     privacy = P.Mechanism(P.Budget(1.0, 1e-5), "input_perturbation", trust, dropouts=3 * (trust == "secagg"))

@@ -102,10 +102,7 @@ def test_pure_dp(key, mechanism, epsilon):
 
 @pytest.mark.slow
 def test_coverage():
-    """At equality a claim fails in at most 5 % of 70 audits, plus 3 standard errors, by any choice of the test.
-
-    `test_statistics` tries each bound by itself 500 times.
-    """
+    """At equality a claim fails in at most 5 % of 70 audits, plus 3 standard errors, by any choice of the test."""
     repeats, allowed = 70, 0.05 + 3 * math.sqrt(0.05 * 0.95 / 70)
     claim = (1.0, 0.1)
     for mechanism, pair, options in (

@@ -140,10 +140,7 @@ def test_bounds_are_those_of_clopper_and_pearson():
 
 @pytest.mark.parametrize("delta", [1e-5, pytest.param(0.1, marks=pytest.mark.slow)])
 def test_bounds_hold_as_often_as_they_say(delta):
-    """500 times at equality, the event chosen on other runs: no more than 5 % are above the truth, plus 3 errors.
-
-    By means also with the same noise for both data sets, where only that noise's size is not known.
-    """
+    """500 times at equality, event chosen on other runs: at most 5 % above the truth, plus 3 errors; by means, too."""
     rng, mu, n, alpha = np.random.default_rng(8), 1.0, 500, 0.05 / 2
     above, d = np.zeros(4), math.sqrt(math.expm1(mu**2))  # d: where the bound by means is tight, if it is believed
     for _ in range(500):

@@ -144,10 +144,7 @@ def test_data_says_whose_word_propensities_are_and_which_silos_are_small(capsys)
 
 
 def test_data_says_what_it_costs_to_protect_users(capsys):
-    """By hand: noise of one visit to each of three silos, on the mean of an arm over first visits alone.
-
-    --details ends with the fit and the encoding.
-    """
+    """By hand: noise of one visit to each of three silos, on the mean of an arm over first visits alone."""
     assert main(shlex.split(f"data {WORDS.removeprefix('--data ')} --features age --user patient --details")) == 0
     said = capsys.readouterr().out
     env = fb.data.table("log.csv", **ARGUMENTS, features=["age"], user="patient")

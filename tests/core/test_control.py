@@ -120,10 +120,7 @@ def test_cond_any_chooses_by_lane(cpu, costly, monkeypatch):
 
 
 def branches(function):
-    """The branches of a function of (predicate, matrix) under two vmaps, and what is computed outside of them.
-
-    A branch is a conditional or a loop, of one turn or none.
-    """
+    """Branches (conditionals, or loops of one turn) of a function under two vmaps, and what is outside of them."""
     x = jnp.broadcast_to(jnp.eye(3), (4, 3, 3))
     jaxpr = jax.make_jaxpr(jax.vmap(jax.vmap(function, (0, None)), (None, 0)))(jnp.zeros(2, bool), x)
     found = [e for e in jaxpr.eqns if e.primitive.name in ("cond", "while")]

@@ -1,7 +1,4 @@
-"""Noise that is drawn before the loop: it is what the loop would have drawn, and one loop serves every mechanism.
-
-That a run with it equals `rollout`, which draws in the loop, and may begin in the middle, `test_contract.py` asks.
-"""
+"""Noise drawn before the loop is what the loop would have drawn, and one loop serves every mechanism."""
 
 import dataclasses
 

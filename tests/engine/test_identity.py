@@ -9,13 +9,13 @@ import os
 import subprocess
 import sys
 
+import dp_accounting
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import PLAIN, variance_test
 from jax.custom_batching import custom_vmap
-from scipy import optimize, stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import wide
@@ -63,21 +63,13 @@ def released(runner):
     return jax.vmap(run)(jax.random.split(jax.random.key(7), RUNS))
 
 
-def mu(epsilon, delta=0.1):
-    def excess(mu):
-        below, above = stats.norm.cdf([mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu])
-        return below - math.exp(epsilon) * above - delta
-
-    return optimize.brentq(excess, 0.01, 10)
-
-
 @pytest.mark.parametrize(("other", "epsilon"), [(private(2.0), 2.0), (private(release="blt"), 1.0)])
 def test_the_difference_of_two_runs_is_noise(other, epsilon):
     """Its variance is the sum of both: shared noise would leave (sigma_1 - sigma_2)^2, or nothing at all."""
     views = [np.asarray(released(runner(ONE_ARM, algo))) for algo in (private(), other)]
     difference = np.subtract(*views)[:, :, -1].ravel()  # of sums of x y
     # one synchronisation, to which every silo sends one message: each visit moves it by sqrt 4.5 at most
-    sigmas = [math.sqrt(4.5) / mu(epsilon) for epsilon in (1.0, epsilon)]
+    sigmas = [math.sqrt(4.5) * dp_accounting.get_sigma_gaussian(one, 0.1) for one in (1.0, epsilon)]
     assert variance_test(difference, M * sum(sigma**2 for sigma in sigmas)) > ALPHA
     assert variance_test(difference, M * (sigmas[0] - sigmas[1]) ** 2 + 1e-9) < ALPHA
 
@@ -151,10 +143,7 @@ def found(number=1.0, entry=.5, file=1, help=helper):
 
 
 def test_whatever_a_part_of_ones_own_reads_counts_in_every_process(tmp_path, monkeypatch):
-    """A module's table, a file, a helper, an object without a repr; equal programs on equal data have equal noise.
-
-    With shared noise the difference of two runs would be what one user released. No run is that of another's program.
-    """
+    """A module's table, a file, a helper, an object without a repr; equal programs on equal data have equal noise."""
     (tmp_path / "own_parts.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
     found = importlib.import_module("own_parts").found
@@ -235,10 +224,7 @@ def greedy(bonus, tuned=None):
 
 
 def test_a_fingerprint_knows_the_configuration_and_the_versions(monkeypatch):
-    """A checkpoint is of one run: its parameters, its versions, and the code of users, which may be made again.
-
-    So is a piece of a sweep, and almost so is noise. Code counts by what it computes with: literals, closures, helpers.
-    """
+    """A checkpoint is of one run, a piece of a sweep too, and almost so is noise; code of users may be made again."""
 
     def own(*given):
         return dict(algo=fb.algos.Federated(policy=greedy(*given), schedule=2))

@@ -1,7 +1,4 @@
-"""What cannot be simulated or replaced is refused before compilation, by a sentence that names the argument.
-
-Single wrong values are those of `tests/test_arguments.py`; here are combinations, names, and parts that users define.
-"""
+"""Combinations, names and user-defined parts that cannot be simulated or replaced are refused before compilation."""
 
 import dataclasses
 

@@ -196,19 +196,13 @@ MASK = jnp.array([[True, True, True], [True, False, True]])
     ],
 )
 def test_what_is_outside_the_spec(env, arm, status, reward):
-    """Rewards are clipped, or 0 if they are no numbers; arms that are not offered are not played, in any round.
-
-    The step has a status bit, and `learn` is given arms 0 ... K - 1. Rewards without a promise are given as they are.
-    """
+    """Rewards are clipped, or 0 if they are no numbers; arms not offered are not played; the step has a status bit."""
     algo = dataclasses.replace(HONEST, arms=jnp.array([0, arm], jnp.int32))
     assert given(env, algo) == (status, 0.5 * (T * M - 1) + reward, -1.0)
 
 
 def test_what_does_not_count():
-    """User 9 of five is given the number 5, which no table has, and nothing is learned from her reward.
-
-    A batch is played to its end, but what the rounds after the horizon are like is nobody's business.
-    """
+    """User 9 of five is nobody, and nothing is learned from her; rounds after the horizon are nobody's business."""
     assert given(script(n_users=5)) == ([FLAGGED, FLAGGED], 0.5 * T, 1.0 + 5.0)
     assert given(script(n_users=10)) == ([0, 0], 0.5 * T * M, 1.0 + 9.0)
     assert given(script(np.nan), horizon=4)[0] == [0, 0]

@@ -44,11 +44,9 @@ def test_seeds_in_groups_are_those_alone(monkeypatch, whole):
 
 
 def test_a_sweep_is_its_runs_and_compiles_once(monkeypatch):
-    """Stacked configurations, shared users: the same numbers as one at a time, and numbers compile nothing anew.
-
-    On a sphere all arms are worth the same before the first release, and rounding would decide.
-    """
-    envs = {"near": fb.envs.gap(3, 4, 5), "far": fb.envs.gap(3, 4, 5, gap=0.3)}  # one program for both
+    """Stacked configurations, shared users: the same numbers as one at a time, and numbers compile nothing anew."""
+    # One program for both; on a sphere all arms are worth the same before the first release, and rounding would decide.
+    envs = {"near": fb.envs.gap(3, 4, 5), "far": fb.envs.gap(3, 4, 5, gap=0.3)}
     private = PRIVATE.replace(schedule=8)  # of a batch that no other test has compiled
     bound, traced = type(private.bind(ENV.spec, 40)), []
     act = bound.download

@@ -26,10 +26,7 @@ class People(NamedTuple):
 
 
 def neighbours(spec, horizon, adjacency, everything):
-    """Two populations: the first user of silo 0 is replaced by whom sums tell from her best, or adds nothing.
-
-    She breaks all bounds that are enforced. With `everything` she comes every other round, and all of it is replaced.
-    """
+    """Two populations: the first user of silo 0, who breaks all bounds, is replaced or adds nothing, once or always."""
     m, d = spec.n_agents, spec.dim
     rng, rounds = np.random.default_rng(0), np.arange(horizon)
     x = rng.standard_normal((horizon, m, d))
@@ -98,10 +95,7 @@ def trees(bound, keys, people):
 
 
 def distances(one, other):
-    """How many standard deviations of the noise lie between the means of two transcripts (N, S, ...), by entry.
-
-    Noise on different entries is taken to be independent, and equal entries are one.
-    """
+    """How many standard deviations of the noise are between means of two transcripts (N, S, ...), by entry."""
     found = {}
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other)):
         a, b = (np.asarray(x, float).reshape(len(KEYS), x.shape[1], -1) for x in (a, b))

@@ -52,10 +52,7 @@ def test_rules_are_their_definitions(m):
 
 
 def test_breakdown():
-    """Estimates against what silos of 9 say; a quarter of them is beyond the trimmed mean.
-
-    Where most silos send the same vector, that is the geometric median, and nothing is divided by zero.
-    """
+    """Estimates against what silos of 9 say; a majority that agrees is the geometric median, without division by 0."""
     honest = np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32)
     same = np.append(np.ones((5, 4)), honest[:4], 0).astype(np.float32)
 

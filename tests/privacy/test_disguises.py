@@ -1,8 +1,4 @@
-"""Disguises: what tells the host one thing and a program another, or looks like a part of this package, proves nothing.
-
-A certificate is read on the host from numbers, words and classes. Here numbers answer twice, words are of a subclass,
-methods hide behind attributes, classes say that they are ours, and environments change what they say.
-"""
+"""Disguises: what tells the host one thing and a program another, or looks like a part of ours, proves nothing."""
 
 import dataclasses
 import functools

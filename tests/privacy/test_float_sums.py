@@ -33,11 +33,7 @@ def prefixes(batches, noise):
 
 
 def test_sums_are_exact_and_one_user_moves_all_later_ones_alike():
-    """All releases of 4,000 batches of about 67,500 users (2.7e8 in all), and those with one user more in the 100th.
-
-    Against integers; what is released is the sum with its noise, rounded once. She moves it by 1 after she came, and by
-    0 before: together by no more than the sensitivity, where rounded sums move by 16.
-    """
+    """Against integers, for 2.7e8 users; one user moves all later releases by 1 together, and rounded sums by 16."""
     rng, whole = np.random.default_rng(0), 2**8  # the last place of a float32 from 2^15 on
     batches = (rng.uniform(0.5, 1, N) * 9e4).astype(np.float32)
     noise = (7 * rng.standard_normal(N)).astype(np.float32)
@@ -208,10 +204,7 @@ def test_batches_longer_than_is_claimed():
 
 
 def test_what_float32_adds_up_is_too_coarse():
-    """A sum over all silos is rounded to float32 before its low digits are made random, in batches of any length.
-
-    What silos send one by one is float32, whatever noise is added.
-    """
+    """A sum over all silos is rounded to float32 before its low digits are random; what silos send is float32."""
     mechanism = fb.privacy.Mechanism(BUDGET, "input_perturbation", trust="secagg")
     spec = fb.Spec(n_agents=64, n_arms=2, dim=2, max_norm=1.0, rewards_in_unit=True)
     for schedule in (2**20, fb.schedules.Geometric(2.0, first=2**20)):

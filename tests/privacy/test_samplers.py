@@ -1,7 +1,4 @@
-"""Integer noise has the laws stated, and not those of a slightly different scale.
-
-Seeds are fixed. A right law must have p > 1e-4 (`ALPHA`), a wrong one p < 1e-6.
-"""
+"""Integer noise has the laws stated (p > 1e-4), and not those of a slightly different scale (p < 1e-6)."""
 
 import math
 from collections.abc import Callable
@@ -169,10 +166,7 @@ SUMS = [(10**6, 30.0), (2**30, 2.0**25)]
 
 
 def test_sums_of_discrete_laplace(key):
-    """By moments; of few, see integers/test_protocol.py. 64 bits do not overflow.
-
-    A scale 10 % larger is refuted: the variance would be 1.21, five standard errors off and more.
-    """
+    """By moments; a scale 10 % larger, of variance 1.21, is refuted by five errors; 64 bits do not overflow."""
     n, scale = (np.array(column)[:, None] for column in zip(*SUMS))
     draws = jax.jit(lambda n, s: samplers.discrete_laplace_sum(key, s, n, (len(SUMS), 1500)))(n.astype(np.int32), scale)
     sums = wide.to_int(draws)
@@ -237,11 +231,8 @@ def test_far_values_of_discrete_laplace(key, monkeypatch):
 
 @pytest.mark.slow
 def test_far_values_by_rejection(key, monkeypatch):
-    """Discrete Gaussian, given that it is beyond 6, 8 or 11 standard deviations: mass 2e-9, 1e-15, 4e-28.
-
-    Proposals are forced into far cells by leading zeros, and coins are drawn given that they are as small as the
-    inner edge of these cells needs, which leaves the law beyond it as it is. A scale 5 % larger is refuted.
-    """
+    """Discrete Gaussian given that it is beyond 6, 8 or 11 standard deviations; a scale 5 % larger is refuted."""
+    # Leading zeros force proposals into far cells; coins are as small as the inner edge of these needs.
     sigma, n = 8.0, 2**14
     real = samplers.bits
 

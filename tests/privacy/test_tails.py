@@ -1,8 +1,4 @@
-"""Normal and exponential noise of 128 random bits: the law is right to the last value that can be drawn.
-
-The map from bits to draws is compared with the exact one where tails are forced; bits are tested by the law of draws.
-Seeds are fixed. A right law must have p > 1e-4 (`ALPHA`), a wrong one p < 1e-6.
-"""
+"""Normal and exponential noise of 128 random bits: right to the last value (p > 1e-4), and no other (p < 1e-6)."""
 
 import ast
 from pathlib import Path
@@ -66,10 +62,7 @@ def test_normal_of_bits(forced):
 
 @pytest.mark.parametrize("mass", [1e-6, 1e-24])
 def test_tails_given_their_bits(mass):
-    """Draws whose first bits are 0 reach into the tail: as many are beyond a point as the mass beyond it says.
-
-    Chi-square over the point itself and points of 1/2, 1/4 and 1/8 of its mass; 3 % more noise is refuted.
-    """
+    """Draws whose first bits are 0 are beyond points as often as the mass beyond them says; 3 % more is refuted."""
     rng, n = np.random.default_rng(1), 200_000
     zeros = int(-np.log2(mass)) - 2  # so that U < 2^-zeros, which `mass` is an eighth to a quarter of
     w = rng.integers(0, 2**32, (4, n), dtype=np.uint32)
@@ -94,10 +87,7 @@ SAMPLERS = tails.normal, tails.exponential
 
 
 def test_laws(key):
-    """Kolmogorov-Smirnov; neighbours, and halves of one call, are independent.
-
-    Moments refute a scale 2 % off: it is 14 standard errors off for normals, and 7 for exponentials.
-    """
+    """Kolmogorov-Smirnov; neighbours and halves are independent; moments refute a scale 2 % off by 7 errors or more."""
     n = 2**18
     for sampler, law in zip(SAMPLERS, (stats.norm, stats.expon)):
         draws = np.asarray(jax.jit(sampler, static_argnums=1)(key, (n,)), float)

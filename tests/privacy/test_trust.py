@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import AUTHORS, recalibrated, refused, released
+from helpers import recalibrated, refused, released
 from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.audits.messages import Messages, by_message
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.privacy import Budget, Mechanism, Users, calibrate, gaussian_mu
+from fedbandit_jax.privacy import Budget, Mechanism, calibrate, gaussian_mu
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.noisy_sums import Aggregated
 from fedbandit_jax.privacy.packing import matrix_weights, pack, pack_users, packed_size, unpack
@@ -89,27 +89,8 @@ def test_the_sum_over_silos_has_the_noise_of_the_budget(trust):
     assert found.sum_std() == pytest.approx(by_hand, rel=0.1 if trust == "shuffle_vector_sum" else 0.01)
 
 
-@pytest.mark.parametrize("trust", ["silo_local", "silo_local_matrix", "shuffle_amplified"])
-@pytest.mark.parametrize(("adjacency", "delta_sq", "matrix_sq"), [("replace", 4.5, 4.0), ("zero_out", 2.0, 1.5)])
-def test_noise_is_that_of_the_budget(trust, adjacency, delta_sq, matrix_sq):
-    """r sqrt(kappa) Delta / mu; and beside tests of a schedule, for what they leave of epsilon."""
-    for visits in (1, 3):
-        sizes = dict(SIZES, trust=trust, users=Users(visits))
-        moved = visits * math.sqrt(3 * (matrix_sq if "matrix" in trust else delta_sq))
-        for pure in (0.0, 0.1)[: 1 + (trust != "shuffle_amplified")]:
-            found = recalibrated(calibrate(Budget(1.0, 0.1, adjacency), **sizes), pure=pure * visits)
-            assert found.sigma == pytest.approx(moved / gaussian_mu(1.0, 0.1, pure * visits), rel=1e-6)
-            assert found.epsilon_exact == pytest.approx(1.0, rel=1e-5)
-
-
-def test_formulas_of_papers():
-    """Dubey & Pentland (2020): 8 sqrt(m) ln(2 / delta) / epsilon, m = 1 + ceil(log2 S), without a schedule's share.
-
-    The constants of the authors' code, of which one half is missing, give epsilon between one and two.
-    """
-    authors = calibrate(BUDGET, n_syncs=S, n_agents=M, std=AUTHORS["silo_local"])
-    assert 1.1 < authors.epsilon_exact < 2
-    assert not authors.sound
+def test_the_formula_of_dubey_and_pentland():
+    """(2020): 8 sqrt(m) ln(2 / delta) / epsilon, m = 1 + ceil(log2 S), without the epsilon that a schedule spends."""
     paper = dict(n_syncs=400, release="tree", trust="silo_local_matrix", std="dubey2020")
     for pure, left in ((0.0, 0.5), (0.1, 0.4)):
         ask = dataclasses.replace(calibrate(Budget(0.5, 0.01), **paper).ask, pure=pure)
@@ -192,10 +173,7 @@ def small_vector_sum():
 
 
 def test_vector_sum_on_users(key):
-    """Counts of all bits, and the law that is drawn at once: unbiased, of variance (sum f (1 - f) + n b / 4) / g^2.
-
-    Prefixes 1, 2, 4 are single nodes, which start at batch 1. A scale 20 % off would be seen.
-    """
+    """Counts of all bits, and the law drawn at once: unbiased, of variance (sum f (1 - f) + n b / 4) / g^2."""
     trust, rounded = small_vector_sum()
     x, y = users()
     w = np.asarray(jax.jit(pack_users)(x, y), float)  # (S, B, D, M)
@@ -205,7 +183,7 @@ def test_vector_sum_on_users(key):
         found = np.asarray(plays(mechanism, jax.random.split(key, n), x, y), float)
         assert (abs(found.mean(0) - exact()) < 5 * found.std(0) / np.sqrt(n)).all()
         ratios = []
-        for k, level in ((0, 0), (1, 1), (3, 2)):
+        for k, level in ((0, 0), (1, 1), (3, 2)):  # prefixes 1, 2, 4 are single nodes, which start at batch 1
             variance = (rounding[level][k] + (M * B << level) * trust.b[level] / 4) / trust.g[level] ** 2
             ratios.append(found[:, k].var(0) / variance)
             assert trust.sum_std() ** 2 >= max(variance)
@@ -215,16 +193,11 @@ def test_vector_sum_on_users(key):
         assert (abs(np.mean(ratios) * np.array([0.8, 1.2]) ** 2 - 1) > error).all()
 
 
-@pytest.mark.parametrize(
-    ("trust", "release", "messages"),
-    [
-        ("secagg", "blt", True),
-        ("shuffle_vector_sum", "tree", False),  # its messages are bits, their counts integers by construction
-    ],
-)
-def test_nothing_shows_between_the_lines_of_the_grid(key, trust, release, messages):
+@pytest.mark.parametrize("trust", ["secagg", "shuffle_vector_sum"])
+def test_nothing_shows_between_the_lines_of_the_grid(key, trust):
     """Integer noise on a sum that is not an integer would give it away modulo one step, without any noise."""
-    mechanism = bound(trust, release, messages)
+    messages = trust == "secagg"  # those of vector sums are bits, and their counts integers by construction
+    mechanism = bound(trust, "blt" if messages else "tree", messages)
     x, y = users()
 
     @jax.jit
@@ -267,10 +240,7 @@ def test_rounding_is_unbiased_whatever_the_silos_have(key):
 
 
 def test_what_users_send():
-    """A silo's users report one by one if they trust nobody, and the sum of a silo is one message elsewhere.
-
-    Bits of n = M B 2^19 = 5.2e9 users in a node are more than 32 bits count.
-    """
+    """Users report one by one if they trust nobody, else silos; bits of 5.2e9 users are more than 32 bits count."""
     for trust in ("local", "silo_local"):
         model = bound(trust, "input_perturbation" if trust == "local" else "tree").trust
         assert model.uplink(1, 15, 5) == (15 * (B if trust == "local" else 1), 32)

@@ -118,10 +118,7 @@ def test_selection_by_coordinates(tmp_path):
 
 
 def test_numbers_of_a_summary_by_hand():
-    """Means and their standard errors, paired differences with t quantiles (4.303 at two degrees of freedom).
-
-    Regrets are 1, 2, 6 and 2, 5, 5 after four rounds of three agents. Status bits are explained.
-    """
+    """Means, standard errors and paired differences with t quantiles (4.303 at two degrees of freedom), status bits."""
     curves = {name: np.full((2, 3, 4), 4e6) for name in ("rounds", "floats", "bits")}
     regret = np.linspace(0, 1, 5)[1:] * np.array([[1.0, 2, 6], [2, 5, 5]])[..., None]
     status = np.array([[0, 0, 0], [0, fb.Status.OUTSIDE_SPEC, 0]])

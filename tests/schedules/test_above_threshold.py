@@ -20,10 +20,7 @@ RNG = np.random.default_rng(3)
 
 
 def first_asks(sums, thresholds, on_threshold, on_sums):
-    """P(the first sum + noise >= threshold + noise is number k), k = 1 ... n, and P(none is), by adding up all cases.
-
-    The discrete Laplace noises have these scales, P(x) proportional to e^(-|x| / scale).
-    """
+    """P(the first sum + noise >= threshold + noise is number k), and P(none is); noises are discrete Laplace."""
     reach = math.ceil(40 * on_threshold) + 100
     z = np.arange(-reach, reach + 1)
     alive, found = np.exp(-abs(z) / on_threshold), []
@@ -82,10 +79,7 @@ def asked(bound, sums, key):
 
 
 def test_the_law_of_requests_is_the_exact_one(key):
-    """Of 30,000 silos, chi-square at alpha = 1e-4; a tenth less noise, on the threshold or the sums, is rejected.
-
-    So is noise that silos share, or that one round has from another.
-    """
+    """Of 30,000 silos, at alpha = 1e-4; a tenth less noise, shared noise, or that of another round is rejected."""
     n, epsilon, sums = 30_000, 4.0, [0, 64, 64, 100]
     bound = S.PrivateLogDet(1.0, share=0.25).bind(S.Setting(n, 3, 10, 1.0, 1.0, 4 * epsilon))
     threshold = math.ceil(64 / math.log(2))
@@ -117,10 +111,7 @@ def test_no_sum_saturates():
 
 
 def test_what_one_user_adds():
-    """At most 64 units, whatever she is and whatever float32 makes of V; rounded up, so that little is never nothing.
-
-    The most is ln(1 + 1 / lambda_min(V)).
-    """
+    """At most 64 units of ln(1 + 1 / lambda_min(V)), whatever float32 makes of V; rounded up: little is not nothing."""
     bound = S.PrivateLogDet().bind(S.Setting(4, 3, 1000, 0.5, 1.5, 2.0))
     memory = jax.jit(bound.start)(jax.random.key(0), 10.0)
     assert float(memory.cap) == pytest.approx(math.log(1.1), rel=1e-5)

@@ -91,10 +91,7 @@ def test_when_they_ask(schedule, horizon, rounds):
 
 
 def test_a_tie_with_the_threshold_is_decided_as_it_is_printed():
-    """Line 8 of He et al. has det(V + U) > (1 + alpha) det V, and det(I + x x') = 2 for a unit vector x.
-
-    Dubey & Pentland (2020), Algorithm 1, have ">=". Rounding of float32 decides neither.
-    """
+    """det(V + U) > (1 + alpha) det V (He et al.), ">=" (Dubey & Pentland): rounding of float32 decides neither."""
     x = np.random.default_rng(0).standard_normal((10_000, 10)).astype(np.float32)
     gained = np.log1p((np.square(x / np.linalg.norm(x, axis=1, keepdims=True))).sum(1))
     assert gained.dtype == np.float32

@@ -1,7 +1,4 @@
-"""Private FCLUB with its doors or its horizon tampered with loses its claim; environments that break their spec.
-
-Leaves and classes are changed in `tests/privacy/test_forgeries.py`.
-"""
+"""Private FCLUB with its doors or its horizon tampered with loses its claim; environments that break their spec."""
 
 import dataclasses
 import math

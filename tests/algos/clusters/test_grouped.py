@@ -129,10 +129,7 @@ def test_nobody_and_everybody(key):
 
 
 def users(seed, n=40, d=5, kinds=2, rounds=400, std=4.0, bias_std=2.0, spread=0.0, unseen=False):
-    """Releases of users of some kinds, who saw random unit vectors, their kinds, and their theta.
-
-    Theta differs by `spread` in every direction among the users of a kind. The last feature may be `unseen`.
-    """
+    """Releases of users of some kinds (theta differs by `spread` within), their kinds and theta; x_d may be unseen."""
     rng = np.random.default_rng(seed)
     theta = rng.standard_normal((kinds, d))
     theta *= 0.7 / np.linalg.norm(theta, axis=1, keepdims=True)
@@ -204,10 +201,7 @@ def test_pooling_is_its_oracle(spread, options):
 
 @pytest.mark.parametrize("kinds", [1, 5])
 def test_users_who_are_alike_are_pooled_in_full(kinds):
-    """In five draws of six if the law is right, but for a few in a thousand of the sums of others.
-
-    Noise that is said to be half of what it is makes them differ.
-    """
+    """In five draws of six if the law is right; noise said to be half of what it is makes them differ."""
     in_full, wrong = [], []
     for seed in range(100):
         released, label, _ = users(seed, kinds=kinds, rounds=300)

@@ -1,5 +1,4 @@
-"""Noise of trees planted again: kappa by brute force, sigma by its formulas, epsilon by `gaussian_epsilon`; that what
-is drawn telescopes, has the law of these trees, and is not drawn for more uploads than it was calibrated for."""
+"""Noise of trees planted again: kappa by brute force, sigma by its formulas, and the law of what is drawn."""
 
 import dataclasses
 import itertools
@@ -72,8 +71,7 @@ def structures(phases, largest):
 
 @pytest.mark.parametrize(("phases", "largest"), [(1, 9), (2, 8), (3, 5), pytest.param(4, 4, marks=pytest.mark.slow)])
 def test_kappa_is_never_exceeded(phases, largest):
-    """And it is attained, by data of phase 1 if every phase replants: the first leaf of the first tree, which is
-    shown before anybody comes, has no datum."""
+    """And it is attained, by data of phase 1 if every phase replants; the first leaf of the first tree has no datum."""
     for uploads, replanted in structures(phases, largest):
         kappa = replant(BUDGET, leaves=tuple(1 + r for r in uploads)).releases_per_user
         worst = most(uploads, replanted)
@@ -232,10 +230,7 @@ def test_mixing_is_the_tree():
 
 
 def test_law(key):
-    """Undoing the mixing leaves independent N(0, 1) for every node, entry and key. Damages are refuted.
-
-    Noise vanishes, is 20 % off, or is that of independent prefixes, or of one node twice.
-    """
+    """Undoing the mixing leaves N(0, 1) of every node, entry and key; other scales, mixed or doubled are refuted."""
 
     @jax.jit
     def draw():

@@ -45,10 +45,7 @@ def test_batches_of_one_round_cannot_be_forged(script):
 
 
 def test_rewards_are_clipped_in_the_statistic(key):
-    """A reward of 50 moves the statistic by at most 1; unclipped, by far more than sqrt 4.5.
-
-    What is not finite never gets there: a runner hands no such reward to anybody.
-    """
+    """A reward of 50 moves the statistic by 1 at most; unclipped, by far more; what is not finite never gets there."""
     contexts, calm = np.full((6, 1, 1, 2), 0.5**0.5), np.full((6, 1, 1), 0.5)
     for clip, loud, moved in ((True, 50.0, 0.5), (False, 50.0, 49.5), (False, np.nan, 0.5)):
         privacy, found = ex.private(statistic=fb.privacy.Linear(clip=clip)), []

@@ -92,9 +92,7 @@ def test_constants_by_hand(regularizer, std):
 
 @pytest.mark.parametrize("regularizer", ["shift", "project"])
 def test_known_noise_by_hand(regularizer):
-    """Every bound holds at all S = 9 releases together: of ||n - N theta||, a quantile at failure / 2 S for each; of
-    ||N||, the tail of 2 S / failure. Then lambda and width before the first, and after the fourth, from the released
-    spectrum."""
+    """Bounds at all S = 9 releases together, and lambda and width before the first and after the fourth, by hand."""
     m, d, s, failure, r, norm = 7, 4, 9, 0.02, 0.5, 0.8
     stds = np.linspace(1.0, 3.0, s)
     first_lam, first, rule = built("known_noise", m, d, stds, failure, r, norm, 0.4, regularizer)

@@ -100,11 +100,8 @@ def test_a_complete_and_an_empty_graph():
     ("graph", "most", "trust"), [(nx.empty_graph(4), 1, "silo_local"), (nx.path_graph(3), 2, "silo_local_matrix")]
 )
 def test_the_certificate_says_whose_noise_it_is(graph, most, trust):
-    """Nobody is a server: one silo's noise is stated, and what the largest clique, of `most` silos, adds up of it.
-
-    In 100 uses a prefix is made of at most 6 nodes (63 = 2^6 - 1); noise on the joint matrix has sqrt 2 times the
-    standard deviation on the diagonal.
-    """
+    """Nobody is a server: one silo's noise is stated, and what the largest clique, of `most` silos, adds up of it."""
+    # In 100 uses a prefix has at most 6 nodes (63); joint noise has sqrt 2 times the deviation on the diagonal.
     algo = gossip(graph, 1, fb.privacy.Mechanism(BUDGET, "tree", trust))
     certificate = algo.certificate(fb.envs.gap(len(graph), 4, 3).spec, 100)
     sigma = fb.privacy.calibrate(BUDGET, n_syncs=100, release="tree", trust=trust).sigma
@@ -180,10 +177,7 @@ def test_every_message(name):
 
 @pytest.mark.parametrize("policy", deep([ex.UCB, fb.algos.Thompson(), fb.algos.EpsilonGreedy(explore=8.0)], keep={0}))
 def test_a_complete_graph_is_federated(policy):
-    """Without noise to the last bit: everybody hears of everybody's sums, one round after they were sent.
-
-    A silo adds up its own users only, in finer steps, so that less rounding is charged to its noise.
-    """
+    """Without noise to the last bit, one round later; silos add up their own users, so less rounding is charged."""
     graph, options = nx.complete_graph(M), dict(policy=policy, schedule=ROUNDS)
     ours = ex.play(ex.SCRIPT, fb.algos.Gossip(graph=graph, **options))
     np.testing.assert_allclose(ours.gaps, ex.play(ex.SCRIPT, fb.algos.Federated(**options)).gaps, atol=1e-4)

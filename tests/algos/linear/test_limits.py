@@ -55,11 +55,7 @@ def assert_in_order(result, *order, quantile):
 
 @pytest.mark.slow
 def test_orderings_of_the_paper(key):
-    """99.9 % over paired seeds: no privacy < privacy, secagg < vector sum < silo-local < local; regret falls with
-    epsilon and with delta; cooperation helps; known noise < BLT < tree; and tight beats theorem for every seed.
-
-    Greedy play in growing batches, under secagg, loses less than FedLinUCB without privacy.
-    """
+    """99.9 % over paired seeds, as listed below; tight beats the theorem, greedy play under secagg beats no privacy."""
     env = fb.envs.sphere(20, 20, 5, rewards="bernoulli")
 
     def private(*budget, **options):

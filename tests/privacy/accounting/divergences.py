@@ -71,10 +71,7 @@ def renyi(p, shift, alpha):
 
 
 def never_optimistic(epsilon_at, p, shifts, *, others=(), deltas=(0.3, 0.1, 1e-3, 1e-6, 1e-9), slack=1.0, above=0.0):
-    """The exact delta at an epsilon is at most the one asked for. At one that is less by the part `slack` it is more.
-
-    The latter of an epsilon that is larger than `above`, and if `slack` is given.
-    """
+    """The exact delta at an epsilon is at most that asked for; at one less by `slack`, if above `above`, it is more."""
     for delta in deltas:
         epsilon = epsilon_at(delta)
         assert exact_delta(p, shifts, epsilon, others) <= delta * (1 + 1e-12)

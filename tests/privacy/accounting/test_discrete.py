@@ -29,10 +29,7 @@ SHIFTS = st.floats(0, 9).map(lambda x: int(10**x))
 @settings(max_examples=60, deadline=None)
 @given(SHIFTS, SCALES, st.floats(-9, 20))
 def test_discrete_laplace_in_many_digits(shift, scale, log_order):
-    """The three geometric series: x <= 0, 0 < x < D and x >= D. Epsilon in the end.
-
-    Randomised response at a shift of 1, which no other shift of this epsilon reaches.
-    """
+    """The three geometric series: x <= 0, 0 < x < D and x >= D; randomised response at a shift of 1."""
     alpha, epsilon = 1 + 10**log_order, shift / scale
     curve, one = discrete_laplace_rdp(shift, scale), discrete_laplace_rdp(1, scale)
     with mp.workdps(120):
@@ -104,10 +101,7 @@ def test_skellam_is_close_to_its_bound_when_wide():
 
 @pytest.mark.parametrize("n", [1, 64])
 def test_skellam_as_printed_for_bandits(n):
-    """Theorem 2 at g = s epsilon sqrt(n): the first branch is the lemma's with n left out, the second is too small.
-
-    3 D / 2v = 3 epsilon^2 / 2g = 3 epsilon / (2 s sqrt(n)), not 3 epsilon^2 / (2 s sqrt(n)).
-    """
+    """Theorem 2 at g = s epsilon sqrt(n): its second branch is too small, 3 D / 2v being 3 epsilon / (2 s sqrt(n))."""
     epsilon, s = 0.1, 10
     g = s * epsilon * math.sqrt(n)
 

@@ -50,10 +50,7 @@ LEVELS = 0.3, 1e-2, 1e-5, 1e-10
 
 @pytest.mark.parametrize("mixture", MIXTURES, ids=str)
 def test_epsilon_is_never_below(mixture):
-    """The exact delta at the epsilon found is delta or less; of a Gaussian and one pure mechanism it is delta.
-
-    Of several, seven tenths of epsilon are too little, and nine tenths if delta is 1e-5 or less. Renyi curves say less.
-    """
+    """The exact delta at the epsilon found is delta or less; at 0.7 or 0.9 of it more, and of a pair at any less."""
     for delta in LEVELS:
         epsilon = compose(together(**mixture), delta)
         if "approximate" not in mixture:

@@ -157,10 +157,7 @@ def correlation(a, b):
 
 @pytest.mark.parametrize("name", [name for name in RINGS if name != "Shuffle-DP-SE"])
 def test_noise_is_of_its_law_fresh_and_not_a_fifth_off(key, name):
-    """Of both batches: whole sums, and shares that add up to one, have the law that is proved.
-
-    A scale 20 % larger or smaller is refuted. Draws of two keys, sums and users are not alike.
-    """
+    """Sums, and shares that add up to one, have the law proved; a fifth more or less is refuted; draws differ."""
     noise = VARIANTS[name].law.made(Asked(1.0, 4.0, 1e-3, 10**5), USERS)
     power = 2 if isinstance(noise, SkellamNoise) else 1  # which has a variance
     others = [type(noise)(size=np.float32(noise.size * factor**power)) for factor in (0.8, 1.2)]

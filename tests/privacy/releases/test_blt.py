@@ -15,10 +15,7 @@ def noise(release):
 
 @pytest.mark.parametrize("n", SIZES)
 def test_coefficients_are_valid(n):
-    """C > 0, its inverse is bounded, its first column is the largest; float32 numbers in decreasing order.
-
-    The square root of A has the least noise of all Toeplitz factors, buffers approach it from above.
-    """
+    """C > 0, of bounded inverse, its first column largest; no factor is below the square root, buffers approach it."""
     best, losses = noise(SqrtToeplitz(n)), []
     for n_buffers in (1, 2, 3, 5):
         release = Blt(n, n_buffers)

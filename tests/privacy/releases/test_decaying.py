@@ -13,10 +13,7 @@ def weighted(release, decay):
 
 @pytest.mark.parametrize("decay", [1.5, 10.0])
 def test_it_is_the_best_for_its_weights(decay):
-    """No release by name has less weighted variance, nor any C nearby with columns of norm 1.
-
-    Column j of C decides prefixes j, j + 1, ... only: none nearby is better, however little these weigh.
-    """
+    """No release by name has less weighted variance, nor any C nearby with columns of norm 1, column by column."""
     n, rng = 64, np.random.default_rng(0)
     best, sums = Decaying(decay)(n), np.tril(np.ones((n, n)))
     weights = np.maximum(decay ** -np.arange(n), 1e-12)

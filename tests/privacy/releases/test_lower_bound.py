@@ -14,11 +14,7 @@ def prefix_sums(n):
 
 
 def gamma_2(n, rounds):
-    """A lower bound of the best r c that rises to it: |diag(p)^(1/2) A diag(q)^(1/2)|_* for probabilities p and q.
-
-    As in the proof of the bound, |R|_F and |C|_F with rows and columns weighted by p and q are at most r and c. The
-    weights are moved towards the diagonals of the absolute values of that matrix, which are p and q at the maximum.
-    """
+    """A lower bound of the best r c that rises to it: |diag(p)^(1/2) A diag(q)^(1/2)|_* for probabilities p and q."""
     p = q = np.ones(n) / n
     for _ in range(rounds):
         u, s, v = np.linalg.svd(np.sqrt(p)[:, None] * prefix_sums(n) * np.sqrt(q))

@@ -1,18 +1,15 @@
 """The noise of every prefix has the law its release says it has, alone and inside a private algorithm."""
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from factors import ALL, ALPHA, SIZE, N, drawn, matrices
-from helpers import silent, variance_test
+from helpers import variance_test
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import ridge
 from fedbandit_jax.engine.runners import Synchronous
-from fedbandit_jax.interfaces import certify
 
 RUNS = 4000
 S = 7
@@ -60,10 +57,7 @@ def released_noise(bound, env, key):
 
 
 def test_noise_is_in_the_statistics_that_decide(key):
-    """Of 3 silos whose users all have x = 0: the server's sums carry M sigma_0^2 prefix_variance[k] at sync k.
-
-    A wrong sigma is rejected, as are no noise at all, half the scale, and one silo's noise instead of M.
-    """
+    """Of silos whose users have x = 0: the server's sums carry M sigma_0^2 prefix_variance[k], and no other scale."""
     budget, (release, _, r) = fb.privacy.Budget(1.0, 0.1), matrices("blt", S)
     env = fb.envs.script(np.zeros((2 * S, 3, 2, 2)), np.zeros((2 * S, 3, 2)))
     bound = fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(budget, "blt"), schedule=2).bind(env.spec, 2 * S)
@@ -76,10 +70,3 @@ def test_noise_is_in_the_statistics_that_decide(key):
             assert variance_test(sample, share * variance * 1.1**2) < ALPHA * 100  # 10 % more would be seen
             assert variance_test(sample, share * variance / 1.2**2) < ALPHA  # and 20 % too little
     np.testing.assert_allclose(np.corrcoef(noise[:, :, 0].T), correlations(r), atol=6 / np.sqrt(RUNS))
-    std = bound.mechanism.trust.std
-    for broken in (silent(bound).mechanism.trust.std, std / 2, std * np.array([1, 0, 0], np.float32)):
-        trust = replace(bound.mechanism.trust, std=broken)
-        changed = replace(bound, mechanism=replace(bound.mechanism, trust=trust))
-        assert certify(changed).claim == "none"  # and by the certificate, which is read from them
-        noise = released_noise(changed, env, key)
-        assert variance_test(noise[:, 0, 0], float((std.astype(float) ** 2).sum())) < ALPHA
