@@ -289,81 +289,56 @@ def word(key):
     return jax.random.key_data(key)[-1]
 
 
-def state(key):
-    return {"init": word(key), **dict.fromkeys(("sync", "own", "choices"), jnp.uint32(0)), "users": jnp.zeros(4)}
+def own(base, **methods):
+    """An object of a user-defined class, which remembers what it is given."""
+    state = dict.fromkeys(("sync", "own", "choices"), jnp.uint32(0)) | {"users": jnp.zeros(4)}
+    methods["init"] = lambda self, key, spec=None: state | {"init": word(key)}
+    return fb.pytree(type(f"Own{base.__name__}", (base,), methods))()
 
 
-@fb.pytree
-class Keyed(Asking):
-    """What is offered and what is answered is the first draw from its key."""
-
-    spec: fb.Spec = fb.static(default=fb.Spec(n_agents=M, n_arms=4, dim=1))
-
-    def observe(self, key, world, t):
-        return fb.Round(jnp.full((M, 4, 1), jax.random.uniform(key))), world
-
-    def pull(self, key, world, offered, arms):
-        return fb.Feedback(jnp.full(M, jax.random.uniform(key)), jnp.zeros(M))
+def learned(self, t, local, offered, arms, rewards):
+    now = jnp.array([offered.contexts[0, 0, 0], rewards[0]])
+    users = jax.lax.dynamic_update_slice(local["users"], now, (2 * t,))
+    return local | {"choices": arms[0].astype(jnp.uint32), "users": users}, None
 
 
-@fb.pytree
-class Rounds(fb.Algorithm):
-    batch = 2
-
-    def init(self, key, spec):
-        return state(key)
-
-    def act(self, key, t, local, offered):
-        return (word(key) % 4).astype(jnp.int32) * jnp.ones(M, jnp.int32)
-
-    def learn(self, t, local, offered, arms, rewards):
-        now = jnp.array([offered.contexts[0, 0, 0], rewards[0]])
-        users = jax.lax.dynamic_update_slice(local["users"], now, (2 * t,))
-        return local | {"choices": arms[0].astype(jnp.uint32), "users": users}, None
-
-    def sync(self, key, k, state, local, records):
-        return local | {"sync": word(key)}, fb.Report()
-
-
-@fb.pytree
-class Arms(ArmAlgorithm):
-    n_batches = 2
-
-    def init(self, key, spec):
-        return state(key)
-
-    def pulls(self, state, k):
-        return Pulls(jnp.arange(4) < 1, jnp.int32(2), jnp.bool_(True))
-
-    def collect(self, rounding, own, k, rewards, inside):
-        return wide.Wide(word(own), word(rounding))
-
-    def conclude(self, key, k, state, sums):
-        return state | {"sync": word(key), "own": sums.high[0], "choices": sums.low[0]}, fb.Report(rounds=1)
-
-
-@fb.pytree
-class Arrivals(ArrivalAlgorithm):
-    def init(self, key, spec):
-        return state(key)
-
-    def begin(self, key, t, state):
-        return state | {"own": word(key)}, fb.Report()
-
-    def index(self, key, t, state, user, contexts):
-        return jax.random.uniform(key, contexts.shape[:1])
-
-    def serve(self, key, t, state, user, x, y):
-        return state | {"sync": word(key), "choices": jnp.uint32(1e6 * jnp.abs(x[0]))}, fb.Report()
-
-    def partition(self, state):
-        return Partition(jnp.zeros(8, jnp.int32), jnp.zeros(8, jnp.int32))
+KEYED = own(  # what is offered and what is answered is the first draw from its key
+    Asking,
+    observe=lambda self, key, world, t: (fb.Round(jnp.full((M, 4, 1), jax.random.uniform(key))), world),
+    pull=lambda self, key, world, offered, arms: fb.Feedback(jnp.full(M, jax.random.uniform(key)), jnp.zeros(M)),
+)
+KEYED = dataclasses.replace(KEYED, spec=fb.Spec(n_agents=M, n_arms=4, dim=1))
+ROUNDS = own(
+    fb.Algorithm,
+    batch=2,
+    act=lambda self, key, t, local, offered: (word(key) % 4).astype(jnp.int32) * jnp.ones(M, jnp.int32),
+    learn=learned,
+    sync=lambda self, key, k, state, local, records: (local | {"sync": word(key)}, fb.Report()),
+)
+ARMS = own(
+    ArmAlgorithm,
+    n_batches=2,
+    pulls=lambda self, state, k: Pulls(jnp.arange(4) < 1, jnp.int32(2), jnp.bool_(True)),
+    collect=lambda self, rounding, own, k, rewards, inside: wide.Wide(word(own), word(rounding)),
+    conclude=lambda self, key, k, state, sums: (
+        state | {"sync": word(key), "own": sums.high[0], "choices": sums.low[0]}, fb.Report(rounds=1)
+    ),
+)  # fmt: skip
+ARRIVALS = own(
+    ArrivalAlgorithm,
+    begin=lambda self, key, t, state: (state | {"own": word(key)}, fb.Report()),
+    index=lambda self, key, t, state, user, contexts: jax.random.uniform(key, contexts.shape[:1]),
+    serve=lambda self, key, t, state, user, x, y: (
+        state | {"sync": word(key), "choices": jnp.uint32(1e6 * jnp.abs(x[0]))}, fb.Report()
+    ),
+    partition=lambda self, state: Partition(*jnp.zeros((2, 8), jnp.int32)),
+)  # fmt: skip
 
 
 RUNNERS = {  # runner, environment, algorithm, and what of its state is salted
-    "rounds": (Synchronous, Keyed(), Rounds(), {"init", "sync"}),
-    "users": (BatchedArms, fb.envs.arms(means=[0.1, 0.9, 0.5, 0.4]), Arms(), {"init", "sync", "own"}),
-    "arrivals": (Sequential, fb.envs.clustered(8, 2, n_arms=4, dim=3), Arrivals(), {"init", "sync", "own"}),
+    "rounds": (Synchronous, KEYED, ROUNDS, {"init", "sync"}),
+    "users": (BatchedArms, fb.envs.arms(means=[0.1, 0.9, 0.5, 0.4]), ARMS, {"init", "sync", "own"}),
+    "arrivals": (Sequential, fb.envs.clustered(8, 2, n_arms=4, dim=3), ARRIVALS, {"init", "sync", "own"}),
 }
 
 
