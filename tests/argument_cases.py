@@ -358,7 +358,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     P.Logistic: dict(gram_scale=(2.0, number(1e-3, 4)), limit=(1.0, positive)),
     P.Users: dict(
         **dict(visits=(2, count(1, 2**30)), per_batch=(1, count(1, 2)), apart=(1, count(1, 2**30))),
-        **dict(silos=(1, count(1, 2**30))),
+        **dict(silos=(1, either(count(1, 2**30), lambda value: isinstance(value, str) and value == "together"))),
     ),
     P.Liars: LIARS,
     P.Decaying: dict(decay=(1.5, number(1, 100))),

@@ -62,9 +62,10 @@ def linear(
     """Builds a case of a certified linear algorithm: releases, their rounds, who asked, and arms.
 
     In the first pair of neighbours one user is replaced, or removed, and attains the sensitivity. Returning users come
-    in all rounds, more often than the mechanism allows. If the schedule reads data of agents, the user is Alice or
-    Tracy of `timing`. The claim is the certificate's exact epsilon. Trust models with integer noise
-    ("secagg", "shuffle_vector_sum") have a nearly Gaussian view. Then the sharper of the two bounds is a heuristic.
+    in all rounds to all the silos that they may, more often than the mechanism allows. If the schedule reads data of
+    agents, the user is Alice or Tracy of `timing`. The claim is the certificate's exact epsilon. Trust models with
+    integer noise ("secagg", "shuffle_vector_sum") have a nearly Gaussian view. Then the sharper of the two bounds is a
+    heuristic.
 
     Args:
         algo: algorithm with one budget for all silos.
@@ -83,11 +84,13 @@ def linear(
     horizon = BATCHES * batch or ROUNDS if horizon is None else horizon
     horizon = validate.integer("horizon", horizon, at_least=1)
     returns = isinstance(privacy.unit, Users)
-    spec = spec_of(n_agents, constant=privacy.statistic.centred, n_users=int(returns), drops=drops)
+    silos = int(min(privacy.users.reach, validate.integer("n_agents", n_agents, at_least=1)))
+    options: Any = dict(n_users=int(returns), silos=silos, drops=drops)
+    spec = spec_of(n_agents, constant=privacy.statistic.centred, **options)
     bound = certified(algo, spec, horizon)
     bound = by_message(bound) if validate.boolean("messages", messages) else bound
     mechanism = bound.mechanism
-    options: dict[str, Any] = {}
+    options = {}
     by_batch = type(bound) is ServerLoop and bound.schedule is None
     whole = batch if by_batch else 0  # other loops do not show one sum of all silos
     if whole and not mechanism.trust.on_grid:  # rounding to a grid does not cancel
@@ -98,7 +101,7 @@ def linear(
     shown = f"{privacy.trust} {privacy.release}{' messages' * messages}"
     options["name"] = shown if name is None else name
     options["mechanism"] = Transcript(algo=bound, spec=spec, horizon=horizon)
-    return case_of(bound, budget, horizon, n_agents, horizon if returns else 1, **options)
+    return case_of(bound, budget, horizon, n_agents, horizon if returns else 1, silos, **options)
 
 
 def _units(mechanism: Any) -> Any:
@@ -201,6 +204,8 @@ def shipped_linear() -> list[Case]:
         case(unit=Users(2), name="silo_local tree 2 visits"),
         case(unit=Users(3, per_batch=1, apart=2), release="blt", name="silo_local blt users"),
         case(n_agents=3, unit=Users(3, per_batch=1, apart=2), release="blt", trust="secagg", name="secagg blt users"),
+        case(n_agents=2, unit=Users(2, per_batch=1, silos=2), release="blt", trust="central", name="central two silos"),
+        case(n_agents=2, unit=Users(4, 2, silos="together"), release="blt", trust="central", name="central together"),
         case(statistic=Linear(centred=True), name="silo_local tree centred"),
         case(statistic=HALF, release=Decaying(1.5), name="silo_local decaying centred 1/2"),
         case(n_agents=2, statistic=HALF, trust="secagg", release="blt", name="secagg blt centred 1/2"),

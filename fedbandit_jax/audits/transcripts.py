@@ -100,10 +100,9 @@ def played(
     return lax.scan(play, algo.init(random.stream(key, "learner"), spec), rounds)[1]
 
 
-def spec_of(n_agents: int, *, constant: bool = False, n_users: int = 0, drops: bool = False) -> Spec:
+def spec_of(n_agents: int, **options: Any) -> Spec:
     """Makes the spec of a script without bounds on rewards, which the mechanism must enforce."""
-    options: Any = dict(max_norm=1.0, rewards_in_unit=False, constant=constant, n_users=n_users, drops=drops)
-    return Spec(n_agents=n_agents, n_arms=2, dim=2, **options)
+    return Spec(n_agents=n_agents, n_arms=2, dim=2, max_norm=1.0, rewards_in_unit=False, **options)
 
 
 def one_budget(algo: Any, kind: type | tuple[type, ...], name: str) -> tuple[Mechanism, Budget]:
@@ -142,15 +141,17 @@ def farthest_user(mechanism: Any) -> tuple[np.ndarray, float]:
     return np.array([k if centred else -k, (1 - k * k) ** 0.5]), 0.0 if centred else 1.0
 
 
-def case_of(bound: Any, budget: Budget, horizon: int, n_agents: int, visits: int, **fields: Any) -> Case:
-    """Makes the case of a bound algorithm's claim, on its farthest neighbours.
+def case_of(
+    bound: Any, budget: Budget, horizon: int, n_agents: int, visits: int, silos: int = 1, **fields: Any
+) -> Case:
+    """Makes the case of a bound algorithm's claim, on its farthest `neighbours` in `visits` rounds of `silos`.
 
     If its schedule reads data, one user decides the time of a synchronisation in the first pair.
     """
     fixed = bound.schedule is None or bound.schedule.reads == "nothing"
     nothing = 0.5 if bound.mechanism.statistic.rule.centred else 0.0  # reward that adds nothing to x y
     worst = farthest_user(bound.mechanism) if fixed else FARTHEST
-    pairs = neighbours(horizon, n_agents, budget.adjacency, visits, farthest=worst, others=nothing)
+    pairs = neighbours(horizon, n_agents, budget.adjacency, visits, silos, farthest=worst, others=nothing)
     return Case.of(
         pairs if fixed else {"Alice or Tracy": alone(horizon, n_agents), **pairs},
         epsilon=certify(bound).epsilon_exact or budget.epsilon,
@@ -167,11 +168,14 @@ def neighbours(
     n_agents: int,
     adjacency: str,
     visits: int,
+    silos: int = 1,
     *,
     farthest: tuple[np.ndarray, float] = FARTHEST,
     others: float = 0.0,
 ) -> dict[str, tuple[Any, Any]]:
-    """Makes pairs of data for a `Transcript` with two arms. They differ in `visits` rounds of one user of one silo.
+    """Makes pairs of data for a `Transcript` with two arms. They differ in `visits` rounds of one user.
+
+    The user comes to `silos` silos in each of these rounds, by default to one.
 
     The first pair attains the sensitivity. The user `farthest` replaces x = (1, 0) and y = 1. By default each round
     moves (x x', x y) by sqrt 4.5. Removal ("zero_out") moves it by sqrt 2.
@@ -185,10 +189,11 @@ def neighbours(
     silo, last, middle = n_agents - 1, horizon - visits, (horizon - visits) // 2
 
     def data(t: int, i: int, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        rounds, features = slice(t, t + visits), contexts.copy()
+        i, features = min(i, n_agents - silos), contexts.copy()
+        at = slice(t, t + visits), slice(i, i + silos)
         answers = np.full((horizon, n_agents, 2), others, np.float32)
         seen = np.ones((horizon, n_agents), bool)
-        features[rounds, i], answers[rounds, i], seen[rounds, i] = x, y, False
+        features[at], answers[at], seen[at] = x, y, False
         return features, answers, seen
 
     replaced, one, none = adjacency == "replace", np.array([1.0, 0.0]), (np.zeros(2), 0.0)

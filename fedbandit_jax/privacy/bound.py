@@ -86,6 +86,7 @@ class BoundMechanism:
     # whether `total`, `absorb` and `step` are about the sums of every silo, (d, d + 1, M), not about those of all
     apart: ClassVar[bool] = False
     enforced: ClassVar[bool] = False  # whether a loop leaves out one user's contributions beyond `users`
+    together: ClassVar[bool] = False  # whether it does so by one count for all silos
     clips: ClassVar[bool] = False  # whether a loop counts the contributions that are clipped
     needs_users: ClassVar[bool] = False  # whether `step` needs single users; otherwise their sum is enough
     resends: ClassVar[bool] = True  # whether a silo that was away adds its unsent sums to its next message

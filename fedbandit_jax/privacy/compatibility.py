@@ -20,6 +20,8 @@ release that is no tree | noise for trees | a shuffler amplifies sums over disjo
 release of sums over batches | noise of users | users report once | release='input_perturbation'
 noise in sums of silos | several budgets | one noise protects the users of all silos | trust='silo_local', or one budget
 users at several silos | several budgets | such a user has no single budget | silos=1, or one budget
+users counted together | recipe of single senders | each sender counts alone | a number of silos
+users counted together | silos that drop out | silos that are away do not hear of visits | a number of silos
 no privacy unit | users who return | what is protected must be said | unit='visit', or fb.privacy.Users(visits=r)
 other statistic | noise for (x y, x x') | its noise is for no other | fb.privacy.Linear(), or trust='silo_local'
 centred statistic | no constant feature | without an intercept means do not move by 1/2 | centred=False

@@ -43,7 +43,7 @@ from fedbandit_jax.privacy.sums import Steps, Sums, step_of, too_coarse
 from fedbandit_jax.privacy.trust.ask import Ask
 from fedbandit_jax.privacy.trust.model import Trust
 from fedbandit_jax.privacy.trust.own import BoundGaussian
-from fedbandit_jax.privacy.users import ONCE, Users
+from fedbandit_jax.privacy.users import ONCE, TOGETHER, Users
 
 PROVED = ("epsilon", "delta", "adjacency", "held", "batch")  # fields that only the proof reads
 Rows = tuple[Array, Array]  # noise (N, D) of N releases, and the numbers sent for each with their bits, (N, 2)
@@ -156,6 +156,11 @@ class NoisyMechanism(BoundMechanism):
     def budget(self, i: int) -> Budget:
         """Returns the budget of silo i, or of all silos together (i = 0)."""
         return Budget(float(self.epsilon[i]), float(self.delta), self.adjacency)
+
+    @property
+    @override
+    def together(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.enforced and self.users.silos == TOGETHER and self.statistic.silos > 1
 
     @property
     def waits(self) -> bool:
@@ -326,8 +331,10 @@ class NoisyMechanism(BoundMechanism):
             return f"the most contributions to a batch must divide those of a user, got {self.users}"
         if self.enforced and not one.n_users:
             return "users are not told apart, so that nobody can be left out"
-        if self.enforced and self.users.silos < one.silos:
+        if self.enforced and self.users.reach < one.silos:
             return f"users come to up to {one.silos} silos, and the bounds are for {self.users.silos}"
+        if self.together and (one.drops or self.n_agents < one.silos):
+            return f"users come to up to {one.silos} silos, which do not count together"
         if one.n_users and not self.enforced and self.users != ONCE:
             return "users return, and nobody leaves out what one of them contributes beyond the bounds"
         if not 0 <= self._pure(timing) < math.inf:
@@ -346,7 +353,8 @@ class NoisyMechanism(BoundMechanism):
     def _unit(self) -> str:
         one = self.users
         if self.enforced:
-            return f"one user: all their contributions, {one.sentence}; silos leave out what is beyond"
+            who = "silos, which tell each other whose visits they admit," if self.together else "silos"
+            return f"one user: all their contributions, {one.sentence}; {who} leave out what is beyond"
         if self.statistic.n_users:
             only = "one interaction, i.e. what a user did in one round"
             return f"{only}; users return in this environment, and nobody is protected in more rounds together"

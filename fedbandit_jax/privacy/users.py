@@ -8,6 +8,7 @@ contributions in or out.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ from fedbandit_jax.privacy.compatibility import Tags, tagged
 
 MOST = 2**30  # the largest bound: int32 counts to it
 NEVER = -(2**30)
+TOGETHER = "together"
 
 
 @struct.sealed
@@ -37,8 +39,9 @@ class Users:
             is gained over group privacy.
         apart: b, the least distance of two batches that the user contributes to. With `apart=1` any batches are
             allowed, with `apart=5` batches 1 and 6 but not 1 and 5.
-        silos: to how many silos one user may contribute. It is a promise, as silos do not compare their users. Releases
-            are of one silo, and do not read it.
+        silos: k, to how many silos one user may contribute, each within these bounds. It is a promise, as silos do not
+            compare their users. With "together" the bounds are on all contributions to all silos. Then silos tell each
+            other whose visits they admit. Releases are of one silo, and do not read it.
 
     Raises:
         ValueError, TypeError: if an argument is not such an integer, or `per_batch` does not divide `visits`.
@@ -55,11 +58,15 @@ class Users:
     visits: int = 1
     per_batch: int | None = None
     apart: int = 1
-    silos: int = 1
+    silos: int | str = 1
 
     def __post_init__(self):
         for name in ("visits", "per_batch", "apart", "silos"):
-            if (value := getattr(self, name)) is not None or name != "per_batch":
+            value = getattr(self, name)
+            if isinstance(value, str) and name == "silos":
+                if value != TOGETHER:
+                    raise BadValue(name, f"must be an integer >= 1 or {TOGETHER!r}", value)
+            elif value is not None or name != "per_batch":
                 object.__setattr__(self, name, validate.integer(name, value, at_least=1, at_most=MOST))
         if self.visits % self.most:
             raise BadValue("per_batch", f"must divide visits = {self.visits}", self.per_batch)
@@ -71,8 +78,18 @@ class Users:
 
     @property
     def bounds(self) -> tuple[int, ...]:
-        """Visits, the most in one batch, apart and silos."""
-        return self.visits, self.most, self.apart, self.silos
+        """Visits, the most in one batch, apart, and silos that count separately."""
+        return self.visits, self.most, self.apart, self.counts
+
+    @property
+    def counts(self) -> int:
+        """k, the number of silos that each admit contributions of one user within these bounds, 1 for all together."""
+        return 1 if self.silos == TOGETHER else self.silos  # pyright: ignore[reportReturnType]
+
+    @property
+    def reach(self) -> float:
+        """The most silos that one user may contribute to."""
+        return math.inf if self.silos == TOGETHER else self.counts
 
     @property
     def anyhow(self) -> Users:
@@ -82,23 +99,27 @@ class Users:
     @property
     def together(self) -> int:
         """Returns the most contributions of one user, at all silos."""
-        return self.visits * self.silos
+        return self.visits * self.counts
 
     @property
     def tags(self) -> Tags:
         """Returns the tags of these bounds for `privacy.compatibility`."""
-        return tagged("silos", self.silos, {"users at several silos": self.silos > 1})
+        said = {"users at several silos": self.reach > 1, "users counted together": self.silos == TOGETHER}
+        return tagged("silos", self.silos, said)
 
     @property
     def sentence(self) -> str:
         """The bounds in words, for certificates."""
-        words = [f"up to {self.visits} time{'s' * (self.visits > 1)} at a silo"]
+        together = self.silos == TOGETHER
+        at = "at all silos together" if together else "at a silo"
+        words = [f"up to {self.visits} time{'s' * (self.visits > 1)} {at}"]
         if self.most < self.visits:
             words.append(f"{self.most} in a batch")
         if self.apart > 1:
             words.append(f"in batches at least {self.apart} apart")
-        where = f"at up to {self.silos} silos" if self.silos > 1 else "always at the same silo"
-        words.append(f"{where} (a promise: silos do not compare users)")
+        if not together:
+            where = f"at up to {self.counts} silos" if self.counts > 1 else "always at the same silo"
+            words.append(f"{where} (a promise: silos do not compare users)")
         return ", ".join(words)
 
     def batches(self, n_syncs: int) -> int:
@@ -134,6 +155,25 @@ class Attendance(NamedTuple):
         enters = (self.count < users.visits) & (now < users.most) & (again | (k - self.last >= users.apart))
         new = Attendance(self.count + enters, jnp.where(enters, k, self.last), jnp.where(enters, now + 1, self.now))
         return enters, new
+
+    def come_together(
+        self, users: Users, k: Int[Array, ""], who: Int[Array, " M"]
+    ) -> tuple[Bool[Array, " M"], Attendance]:
+        """Returns which of M contributions, taken in order, enter batch k, and the new table (n,) of all silos.
+
+        Args:
+            users, k: as in `come`.
+            who: number of the user of every contribution, n or more for nobody; users may repeat.
+        """
+        same, exists = who[:, None] == who, who < len(self.count)
+        before, again = jnp.tril(same, -1).sum(1), self.last[who] == k
+        now = jnp.where(again, self.now[who], 0)
+        enters = (self.count[who] + before < users.visits) & (now + before < users.most)
+        enters &= exists & (again | (k - self.last[who] >= users.apart))
+        came = (same & enters).sum(1)  # of the same user, at all silos
+        last, now = jnp.where(came > 0, k, self.last[who]), jnp.where(came > 0, now + came, self.now[who])
+        rows = Attendance(self.count[who] + came, last, now)
+        return enters, Attendance(*(table.at[who].set(row, mode="drop") for table, row in zip(self, rows)))
 
     def come_once(
         self, users: Users, k: Int[Array, ""], who: Int[Array, " N"], comes: Bool[Array, " N"]

@@ -271,6 +271,11 @@ def test_users_cross_silos():
     with refused("unit"):
         fb.algos.private_fed_lin_ucb(few).bind(spec, 100)
     assert fb.algos.private_fed_lin_ucb(enough).certificate(spec, 100).claim == "certified"
+    together = fb.privacy.Mechanism(budget, unit=fb.privacy.Users(2, silos="together"))
+    found = [fb.algos.private_fed_lin_ucb(one).certificate(spec, 100) for one in (enough, together)]
+    assert {one.claim for one in found} == {"certified"}
+    assert found[0].noise_std == pytest.approx(3**0.5 * found[1].noise_std, rel=1e-6)
+    assert "tell each other" in found[1].unit
     assert BoundStatistic.of(spec).silos == 3
     asked = demands.Demands(spec, 100, budget, ("silo",), demands.ONE_USER, None, None)
     assert {unit.silos for unit in demands.units(asked)} == {3}  # of a plan

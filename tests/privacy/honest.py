@@ -20,6 +20,7 @@ UNBOUNDED = dataclasses.replace(SPEC, rewards_in_unit=False)
 MANY = dataclasses.replace(SPEC, n_agents=10**5)
 MISSING = dataclasses.replace(SPEC, drops=True)
 REGULARS = dataclasses.replace(SPEC, n_users=6)
+EVERYWHERE = dataclasses.replace(REGULARS, silos=4)
 ONE_BY_ONE = fb.Spec(n_agents=1, n_arms=3, dim=2, max_norm=1.0, n_users=6, n_servers=2, rewards_in_unit=True)
 ARMS = fb.Spec(n_agents=1, n_arms=3, dim=3, max_norm=1.0, rewards_in_unit=True)
 BUDGET = P.Budget(1.0, 0.1)
@@ -85,6 +86,8 @@ HONEST = {  # a recipe, its users, and perhaps its horizon: every trust model, r
     "own schedule": (federated(schedule=Office()), SPEC),
     "tested": (federated(A.UCB(), schedule=S.PrivateLogDet(3.0, max_syncs=8)), SPEC),
     "regulars": (federated(unit=THRICE), REGULARS),
+    "at four silos": (federated(unit=P.Users(2, per_batch=1, silos=4), trust="central"), EVERYWHERE),
+    "together": (federated(unit=P.Users(4, per_batch=2, silos="together"), trust="central"), EVERYWHERE),
     "gossip": (A.Gossip(graph=nx.path_graph(4), policy=A.Greedy(), schedule=5, privacy=BUDGET), SPEC),
     "async": (A.AsyncFederated(policy=A.Greedy(), schedule=GROWING, privacy=VISIT), ONE_BY_ONE),
     "grouped": (A.Grouped(grouping=A.Together(), privacy=VISIT, schedule=5), ONE_BY_ONE),

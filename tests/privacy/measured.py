@@ -26,18 +26,24 @@ class People(NamedTuple):
 
 
 def neighbours(spec, horizon, adjacency, everything):
-    """Two populations: the first user of silo 0, who breaks all bounds, is replaced or adds nothing, once or always."""
+    """Two populations: the first user of silo 0, who breaks all bounds, is replaced or adds nothing, once or always.
+
+    If users come to several silos, so does she.
+    """
     m, d = spec.n_agents, spec.dim
     rng, rounds = np.random.default_rng(0), np.arange(horizon)
     x = rng.standard_normal((horizon, m, d))
     x /= np.linalg.norm(x, axis=-1, keepdims=True)
     y, n = rng.random((horizon, m)), max(2, spec.n_users)
     user = (np.where(rounds % 2, 1 + rounds // 2 % (n - 1), 0)[:, None] + np.arange(m)) % n
-    hers = rounds[::2] if everything else rounds[:1]
+    hers = (rounds[:, None] % 2 == 0 if everything else rounds[:, None] == 0) & (np.arange(m) == 0)
+    if spec.silos > 1:
+        user[::2] = 0  # at all silos
+        hers = user == 0
     for features in ((1, 0), (-0.5, 0.75**0.5)):
         new, reward = x.copy(), y.copy()
         absent = adjacency == "zero_out" and features[0] < 0
-        new[hers, 0], reward[hers, 0] = 0 if absent else np.multiply(30, features), 7
+        new[hers], reward[hers] = 0 if absent else np.multiply(30, features), 7
         yield People(np.int32(user), np.float32(new), np.float32(reward))
 
 

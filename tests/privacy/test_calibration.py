@@ -187,6 +187,12 @@ def test_users_who_return():
     for trust, factor, correction in (("central", 4, 1e-6), ("silo_local", 2, 1e-6), ("secagg", 4, 1e-2)):
         four = calibrate(Budget(1.0, 1e-5), trust=trust, users=users, **common)
         assert four.sigma == pytest.approx(factor * sigma, rel=correction)  # of integer noise
+    for trust in TRUST:  # silos that count together need the noise of one, which moves everything once
+        given = dict(release="input_perturbation" if trust == "local" else "tree", trust=trust, **common)
+        for visits in (1, 3):
+            together, one = (fb.privacy.Users(visits, silos=silos) for silos in ("together", 1))
+            noise = [calibrate(Budget(1.0, 1e-5), users=users, **given).sigma for users in (together, one)]
+            assert noise[0] == noise[1]
 
 
 @pytest.mark.parametrize("trust", ["secagg", "shuffle_vector_sum"])

@@ -354,6 +354,27 @@ def loud(**bounds):
     return forge
 
 
+def one_silo(mechanism):
+    mechanism = put(mechanism, "users.silos", 1)
+    return put(mechanism, "statistic", dataclasses.replace(mechanism.statistic, silos=1))
+
+
+def counts_alone(bound):
+    """Gossip, in which every silo has its own table."""
+    spec = dataclasses.replace(bound.spec, n_users=6, silos=4)
+    users = fb.privacy.Users(4, silos="together")
+    bound = put(put(bound, "spec", spec), "mechanism.users", users)
+    statistic = dataclasses.replace(bound.mechanism.statistic, n_users=6, silos=4)
+    return put(put(bound, "mechanism.statistic", statistic), "mechanism.enforced", True)
+
+
+def missing(bound):
+    """Silos that drop out hear of no visits."""
+    bound = put(bound, "spec", dataclasses.replace(bound.spec, drops=True))
+    bound = put(bound, "mechanism.release", fb.privacy.RELEASES["input_perturbation"](8))
+    return put(bound, "mechanism.statistic", dataclasses.replace(bound.mechanism.statistic, drops=True))
+
+
 def with_policy(parent=fb.algos.Thompson, learns_in_batch=False, **methods):
     policy = subclass(parent, **methods)()
     return lambda bound: changed(bound, "", policy=policy, learns_in_batch=learns_in_batch)
@@ -437,6 +458,12 @@ NAMED = {  # what is done to an example, and why nothing is claimed, or the epsi
     "visits lost in rounding": ("tree", loud(visits=1.9), INTEGERS),
     "batches apart by none": ("tree", loud(apart=0), INTEGERS),
     "a batch of more than all visits": ("regulars", at("mechanism.users.per_batch", 10), "must divide"),
+    "users of two silos": ("at four silos", at("mechanism.users.silos", 2), "come to up to 4 silos"),
+    "silos of no number": ("together", at("mechanism.users.silos", "apart"), INTEGERS),
+    "silos that count for one": ("at four silos", at("mechanism", one_silo), "another statistic"),
+    "a count of one silo": ("together", at("mechanism.users.silos", 1), "come to up to 4 silos"),
+    "a common count of one silo": ("gossip", counts_alone, "do not count together"),
+    "a common count of absent silos": ("together", missing, "do not count together"),
     "visits beyond full batches": ("regulars", at("mechanism.users.per_batch", 2), "must divide"),
     "scores of all users": ("tree", with_policy(indices=together), TOGETHER),
     "scores of the first users": ("central", with_policy(prepare=first), TOGETHER),

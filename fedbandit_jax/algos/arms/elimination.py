@@ -111,7 +111,7 @@ class _Private(_Elimination):
     @property
     def tags(self) -> Tags:
         """Returns its tags for `privacy.compatibility`."""
-        several = self.unit is not None and (self.unit.most > 1 or self.unit.silos > 1)
+        several = self.unit is not None and (self.unit.most > 1 or self.unit.counts > 1)
         return tagged("unit", self.unit, {"several visits to a batch": several}) | tagged(
             "algorithm", self.title, {"sums of arms": True}
         )

@@ -64,7 +64,7 @@ class SumLoop(ArmAlgorithm):
             return no_privacy(f"nothing is proved of {type(protocol).__name__}, a user-defined protocol")
         proof = functools.partial(_guarantee, *_frozen(protocol))
         if unit is not None:
-            if unit.most > 1 or unit.silos > 1:
+            if unit.most > 1 or unit.counts > 1:
                 return no_privacy(f"nothing is proved of users in sums of arms who contribute {unit.sentence}")
             own = epsilon_of_each(float(self.epsilon), unit.visits, protocol.noise.notion == "pure DP")
             return self._of_user(proof(own, delta, (unit.visits,)), unit)

@@ -61,7 +61,7 @@ class Ledger(NamedTuple):
 
     mechanism: MechanismState  # exact sums, and drawn noise
     pending: Any  # (d, d + 1, A) further sums; A = M, or 1 for all silos; None: none are pending
-    attendance: Attendance | None  # of all users of every silo, if contributions are bounded
+    attendance: Attendance | None  # of all users of every silo or of all silos, if contributions are bounded
     late: Late | None  # pending rewards, if rewards are delayed
     held: Any  # (d, d + 1, M) older unsent sums, if silos may be absent; `Wide` for fixed point
     away: Array | None  # (M,) bool, which silos are absent now, if they may be
@@ -86,7 +86,7 @@ class Stages(NamedTuple):
         return Ledger(
             mechanism=one.init(spec.dim),
             pending=None if n_sums is None else jnp.zeros((*shape, n_sums), one.dtype),
-            attendance=Attendance.none(*users) if one.enforced else None,
+            attendance=Attendance.none(*users[one.together :]) if one.enforced else None,
             late=Late.none(spec),
             held=held,
             away=jnp.zeros(spec.n_agents, bool) if spec.drops else None,
@@ -132,6 +132,9 @@ class Stages(NamedTuple):
     def _attend(self, attendance: Attendance, k: Array, user: Any) -> tuple[Attendance, Array, Array]:
         """Returns the new table, the visits that enter, and the number of those left out."""
         at, mechanism = (jnp.arange(len(user)), user), cast(Any, self.mechanism)  # those that are `enforced` have users
+        if mechanism.together:
+            enters, new = attendance.come_together(mechanism.users, k, user)
+            return new, enters, ((user < len(new.count)) & ~enters).sum(dtype=jnp.int32)
         enters, rows = jax.tree.map(lambda table: table[at], attendance).come(mechanism.users, k)
         exists = user < attendance.count.shape[1]
         attendance = jax.tree.map(lambda table, row: table.at[at].set(row, mode="drop"), attendance, rows)

@@ -29,6 +29,12 @@ the batches of n. The largest such sum is found likewise. If the columns that a 
 orthogonal, as with at most b bands, the bound is exact. Orthogonal moves g_k reach sum_k n_k^2 (C'C)_kk.
 
 *Group.* n' G n <= (sum_k n_k)^2 max_k G_kk.
+
+*Several silos.* The user contributes n^i to silo i. If silos count together, n = sum_i n^i is a valid pattern. If one
+noise is on the sum over silos, the messages move by |C sum_i g^i|^2 <= n' G n. If every silo has its own noise, they
+move by sum_i |C g^i|^2 <= sum_i n^i' G n^i <= n' G n, since no entry of G is negative. So one silo is the worst case.
+If k silos count separately, each n^i is a valid pattern. Then the bounds are k times and, with one noise, k^2 times
+that of one silo (`Ask.kappa`).
 """
 
 from __future__ import annotations

@@ -95,9 +95,10 @@ class Ask:
     def kappa(self) -> float:
         """Computes the squared sensitivity of all messages to one user, for contributions that move a sum by 1 each.
 
-        At several silos the user moves independent messages. If silos are added up, these are the same messages.
+        At k silos that count separately the user moves independent messages. If silos are added up, these are the same
+        messages. If silos count together, k is 1 for both, see `participation`.
         """
-        silos = self.users.silos
+        silos = self.users.counts
         return (silos if self.by_silo else silos**2) * self.release.sensitivity_sq(self.users)
 
     @property

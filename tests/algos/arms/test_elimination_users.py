@@ -108,6 +108,9 @@ def test_the_budget_is_for_all_sums_of_one_user(kind, share):
         assert single.epsilon_exact < found.epsilon_exact < 16 * single.epsilon_exact
         once = elimination(None, 2.0, kind).certificate(SPEC, 5000)  # Renyi DP of all is that of one
         assert found.epsilon_exact == pytest.approx(once.epsilon_exact, rel=0.1)
+    anywhere = elimination(USERS(16, 1, silos="together"), 2.0, kind).certificate(SPEC, 5000)
+    assert dataclasses.replace(anywhere, unit=found.unit) == found  # one table has all users in any case
+    assert "up to 16 times at all silos together" in anywhere.unit
     for unit in (USERS(17, 1), USERS(16, per_batch=2), USERS(16, per_batch=1, silos=5)):
         assert certify(dataclasses.replace(bound, unit=unit)).claim == "none"
 

@@ -67,6 +67,7 @@ def allowing(**changes):
 
 LINEAR, USERS = fb.privacy.Linear, fb.privacy.Users
 APART = dict(release="blt", batch=3, unit=USERS(3, per_batch=1, apart=3))
+SILOS = dict(n_agents=2, release="blt", trust="central")
 AWAY = dict(n_agents=2, trust="secagg", release="input_perturbation", dropouts=1, drops=True)
 MATRIX = dict(trust="silo_local_matrix", release="tree")
 MANY = dict(n_agents=30, batch=10, n_syncs=1, trust="shuffle_vector_sum")
@@ -76,6 +77,8 @@ DAMAGES = {  # change of the mechanism, and its options
     "visits not counted": (allowing(visits=100), APART | dict(unit=USERS(2, per_batch=1, apart=2))),
     "batches not apart": (allowing(apart=1), APART),
     "visits of a batch not bounded": (allowing(per_batch=3), APART),
+    "silos that count separately": (allowing(silos=2), SILOS | dict(unit=USERS(4, per_batch=2, silos="together"))),
+    "noise for one silo": (scaled(std=0.5), SILOS | dict(unit=USERS(2, per_batch=1, silos=2))),
     "shares for silos that are always there": (scaled(share=0.5**0.5), AWAY),
     "three of four silos add no noise": (scaled(share=0.5), dict(n_agents=4, trust="secagg", release="blt")),
     "a sixteenth of the bits": (

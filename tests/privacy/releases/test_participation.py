@@ -9,9 +9,10 @@ import scipy.linalg
 from factors import ALL
 from helpers import deep
 
-from fedbandit_jax.privacy import Users
+from fedbandit_jax.privacy import Budget, Users
 from fedbandit_jax.privacy.releases import make, trees
 from fedbandit_jax.privacy.releases.participation import of_column, of_encoder
+from fedbandit_jax.privacy.trust.ask import Ask
 
 SIZES = deep([3, 11, 1, 2, 4, 5, 6, 7, 8, 9, 10, 12], keep={0, 1})
 PATTERNS = [
@@ -56,6 +57,32 @@ def test_shipped_releases_are_exact(name, n):
         loosest = 8 / 7 if name == "tree" else 1.1  # a tree of 12 batches: 8, where 7 is reached
         for found in (of_encoder(c, users), release.sensitivity_sq(users)):
             assert reached * (1 - rel) <= found <= loosest * reached * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("silos", [1, 2, 3, "together"])
+@pytest.mark.parametrize("name", ALL)
+def test_all_placements_at_several_silos(name, silos):
+    """Of all ways to place the visits of one user in up to three silos: separate noise adds squares, one noise moves.
+
+    Trees have a bound. One silo has today's number, to the bit; so have silos that count together, at any number.
+    """
+    n, most = 4, 3 if silos == "together" else silos
+    release = make(ALL[name], n)
+    gram, rel = np.abs((c := release.encoder()).T @ c), 1e-5 if name == "Decaying" else 1e-9
+    for users in (Users(1), Users(2), Users(2, 1), Users(2, 1, 2), Users(3, 1), Users(2, 1, 3), Users(4, 2, 2)):
+        each = patterns(n, users)
+        placed = each[np.array([*itertools.product(range(len(each)), repeat=most)])]  # (placements, silos, n)
+        if silos == "together":
+            valid = {tuple(row) for row in each}
+            placed = placed[[tuple(row) in valid for row in placed.sum(1)]]
+        total = placed.sum(1)
+        moved = {False: ((total @ gram) * total).sum(-1).max(), True: ((placed @ gram) * placed).sum((-1, -2)).max()}
+        unit = Users(users.visits, users.per_batch, users.apart, silos)
+        for by_silo, reached in moved.items():
+            found = Ask(budget=Budget(1.0, 0.1), release=release, users=unit, by_silo=by_silo).kappa
+            assert reached * (1 - rel) <= found
+            assert name == "tree" or found == pytest.approx(reached, rel=rel), (unit, by_silo)
+            assert silos not in (1, "together") or found == release.sensitivity_sq(users)
 
 
 KINDS = {
