@@ -150,3 +150,35 @@ def test_the_page_of_a_gpu():
     assert "stopped after 25 s" in lines[lines.index("    wrong") + 2]
     products = [size * n_seeds for size, n_seeds in gpu.pairs("A", gpu.modes(smoke=False)["A"], smoke=False)]
     assert products == [100, 2500, 25_000, 250_000, 2_500_000]
+
+
+def test_rules_of_peers(monkeypatch):
+    """Arms by hand, where the indices of the rules differ; a peer that cannot be imported is left out, and named."""
+    import jax
+    import numpy as np
+    import peers
+    import scipy.special
+
+    n, sums = np.full(16, 50.0, np.float32), np.full(16, 20.0, np.float32)
+    n[3], sums[3] = 1000, 500  # mean 1/2, width sqrt(2 log 2000 / 1000) = 0.12
+    n[5], sums[5] = 9, 4  # mean 4/9, width 1.3: the best bound, while other bounds are at most 0.4 + 0.55
+    arms = {}
+    for rule in peers.RULES:
+        keys = jax.random.split(jax.random.key(0), 200)
+        chosen = jax.vmap(lambda key, rule=rule: peers.Plain(rule=rule).act(key, 2000, np.stack([n, sums]), None))(keys)
+        arms[rule] = np.bincount(chosen[:, 0], minlength=16) / 200
+    assert arms["UCB1"][5] == 1
+    assert arms["epsilon-greedy"][3] > 0.95
+    assert 0.02 < arms["Thompson"][5] < 0.6
+    n[7] = sums[7] = 0
+    assert peers.Plain().act(keys[0], 2000, np.stack([n, sums]), None) == 7
+
+    for module, name in ((jax.random, "KeyArray"), (scipy.special, "btdtri")):  # put back afterwards
+        monkeypatch.setattr(module, name, None, raising=False)
+    for module in peers.PEERS.values():
+        monkeypatch.setitem(sys.modules, module, None)
+    assert list(peers.missing()) == [*peers.PEERS]
+    (row, *_) = peers.measured(["fedbandit_jax"], horizon=64, turns=2, most=2)
+    assert row["library"] == "fedbandit_jax"
+    assert 0 < row["regret"] < 64
+    assert row["z"] is None
