@@ -20,6 +20,7 @@ FIGURES = EXPERIMENTS / "figures"
 PAGES = Path(__file__).parents[1] / "docs" / "reproduction"
 README = PAGES.parents[1] / "README.md"
 SUMMARY = PAGES.parent / "reproduction.md"
+OPTIMAL = PAGES.parent / "optimal.md"
 QUOTING = [path for path in (README, *sorted(PAGES.parent.rglob("*.md"))) if " ± " in path.read_text()]
 QUOTING.remove(SUMMARY)  # it has no pictures
 
@@ -153,6 +154,21 @@ def test_numbers_of_a_page_are_in_its_pictures(curves, page):
     quoted = [pair for pair in NUMBERS.findall(text) if pair not in NUMBERS.findall(captions)]
     lost = [pair for pair in quoted if not any(is_rounded(pair[0], m) and is_rounded(pair[1], e) for m, e in points)]
     assert len(lost) == ELSEWHERE.get(page.name, 0), lost
+
+
+def test_distances_from_the_least_regret(curves):
+    """The table has every algorithm at its place; so has the summary its first."""
+    rows = re.findall(r"^\| ([\w ,-]+) \| (\d.* ± .*) \|$", OPTIMAL.read_text(), re.M)
+    found = kept(curves, "optimal_arms")
+    assert [name for name, _ in rows] == [*dict.fromkeys(one.label for one in found)]
+    shown = {}
+    for name, cells in rows:
+        points = [(p, x) for p in dict.fromkeys(one.panel for one in found) for x in (0.1, 1.0, 10.0)]
+        for (panel, x), cell in zip(points, cells.split(" | "), strict=True):
+            (one,) = curves.pick(found, panel, name)
+            shown[name, panel, x], at = cell, list(one.x).index(x)
+            assert cell == f"{one.mean[at]:.2f} ± {one.error[at]:.2f}"
+    assert f"| Phased KL-UCB | {shown['Phased KL-UCB', '10 close arms', 1.0]} times |" in OPTIMAL.read_text()
 
 
 VERDICTS = ("Holds.", "Holds in part.", "Does not hold.", "Undecided.", "Not run.")
