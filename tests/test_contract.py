@@ -7,14 +7,13 @@ import math
 import re
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import examples as ex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import ByMessage, SharesRDPSE, deep, in_chunks, refused, same_runs, silent, stopped_after
+from helpers import ByMessage, SharesRDPSE, Told, deep, in_chunks, refused, same_runs, silent, stopped_after
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.clusters.streams import Grouping
@@ -250,26 +249,6 @@ def test_a_rollout_is_a_seed_alone(name, same_noise):
 # What every loop tells its policy of a release: whose users are in it, and how much noise.
 
 
-@fb.pytree
-class Told(fb.Policy):
-    """Believes what it is told: k, the count, the std, that of the last release as announced, and the diagonal of W."""
-
-    last: Any = 0.0
-
-    def bind(self, law):
-        return dataclasses.replace(self, last=np.float32(law.stds[-1]))
-
-    def start(self, dim):
-        return jnp.zeros(4 + dim)
-
-    def update(self, k, belief, released):
-        told = jnp.stack([jnp.float32(k), released.count, released.std, jnp.asarray(self.last, jnp.float32)])
-        return jnp.concatenate([told, jnp.diag(released.gram)])
-
-    def index(self, key, t, belief, contexts):
-        return contexts[:, 0]
-
-
 N, ROUNDS, DOUBLING = 300, 12, S.Geometric(2.0, first=3)  # seeds; after rounds 3, 6, 12
 # Noise drowns all users.
 LITTLE = P.Mechanism(P.Budget(0.01, 1e-6), unit="visit", statistic=P.Linear(gram_scale=0.5))
@@ -297,13 +276,13 @@ def test_what_a_policy_is_told(name, key):
     env, algo, users, which, last_k = LOOPS[name]
     record = {"belief": fb.record.final(believed)}
     run = fb.simulate(env, algo, horizon=ROUNDS, key=key, seeds=N, record=record, stride=ROUNDS)
-    belief = run.records["belief"].reshape(N, -1, 4 + ex.D)
+    belief = run.records["belief"].reshape(N, -1, 4 + ex.D * (ex.D + 1))
     if which is None:  # whoever came last has downloaded the sums of all rounds
         which = belief[..., 1:2].argmax(1, keepdims=True)
     belief = np.take_along_axis(belief, np.broadcast_to(which, (N, 1, 1)), 1)[:, 0]
-    k, count, std, last = belief[:, :4].T
+    (k, count, std, last), diagonal = belief[:, :4].T, belief[:, 4 : 4 + ex.D**2 : ex.D + 1]  # of W
     np.testing.assert_allclose(count, users, rtol=1e-6)
-    noise = belief[:, 4:] / std[:, None]
+    noise = diagonal / std[:, None]
     assert noise.std() == pytest.approx(1, abs=5 / math.sqrt(2 * noise.size))  # five standard errors
     if name == "uploads":  # who will have uploaded by then is not known in advance
         assert (std <= last * (1 + 1e-6)).all()

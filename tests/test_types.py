@@ -73,7 +73,7 @@ def main():
     jax.eval_shape(wrong_shapes_are_refused, jax.random.key(0))
 
 
-def trace(env, algo, horizon=4):
+def trace(env, algo, horizon=40):
     """Traces the beginning and the first step of a run, in which all numbers of environment and algorithm may vary."""
     from fedbandit_jax.engine.runners import make_runner
 
@@ -91,50 +91,16 @@ def trace(env, algo, horizon=4):
 
 
 def programs():
-    """Every environment, and algorithms of every family; axes differ in size wherever they can."""
-    eye, budget, s = np.eye(4, dtype=np.float32), fb.privacy.Budget(2.0, 0.05), fb.schedules
-    table = fb.data.Queries(eye, np.array([1, 3]), np.array([0.2, 0.5, 0.9, 0.1], np.float32), "toy")
-    sphere, script = fb.envs.sphere(3, 4, 5), fb.envs.script(np.full((2, 3, 4, 5), 0.1), np.full((2, 3, 4), 0.5))
-    fixed = fb.envs.sphere(3, 4, 5, contexts="fixed", rewards="bernoulli")
-    gap, replay = fb.envs.gap(3, 4, 5), fb.envs.replay(**table.arguments(), n_agents=2)
-    clustered = fb.envs.clustered(5, 2, 2, n_arms=4, dim=3, arrivals=[1, 2, 3, 4, 5], rewards="gaussian")
-    community = fb.envs.community(eye, 0.5 * eye[[0, 1, 1]], np.array([0, 1, 1]), n_servers=2, n_arms=5)
+    """Every environment, and algorithms of every family, of the contract; axes differ in size wherever they can."""
+    import examples as ex
 
-    def linear(policy, release="tree", trust="silo_local", schedule: typing.Any = 2):
-        mechanism = fb.privacy.Mechanism(budget, release=release, trust=trust)
-        return fb.algos.Federated(policy=policy, schedule=schedule, privacy=mechanism)
-
-    ucb, thompson = fb.algos.UCB(confidence="known_noise", regularizer="project"), fb.algos.Thompson()
-    private = fb.algos.DistRDPSE(1.0)
-    yield sphere, linear(ucb)
-    yield replay, linear(thompson, "blt", "secagg")
-    memory = fb.privacy.Window(2)
-    yield fb.envs.drift(sphere, 2, "slide"), linear(fb.algos.Forgetting(policy=ucb, memory=memory), memory)
-    yield fixed, fb.algos.fed_lin_ucb(schedule=2)
-    yield sphere, fb.algos.GossipFedUCB(graph=fb.networks.make("line", 3), gamma=2, privacy=budget)
-    yield sphere, fb.algos.Gossip(graph=fb.networks.make("line", 3), policy=ucb, schedule=2, privacy=budget)
-    yield fb.envs.arms(3), private
-    yield community, fb.algos.CLUB()
-    yield gap, linear(thompson)
-    yield script, linear(ucb, "blt", "central")
+    silos, users = fb.envs.sphere(ex.M, ex.K, 5, rewards="bernoulli"), fb.envs.clustered(5, 2, 2, n_arms=4, dim=3)
+    for row in ex.EXAMPLES.values():
+        if row not in ex.DEAR:
+            yield {id(ex.SCRIPT): silos, id(ex.SPHERE): silos, id(ex.USERS): users}.get(id(row.env), row.env), row.algo
+    for env in {id(env): env for envs in ex.WORLDS.values() for env in envs if env is not ex.ARMS_BACK}.values():
+        yield env, fb.algos.LinUCB()
     yield fb.envs.sphere(3, 4, 18), fb.algos.fed_lin_ucb(schedule=2)  # other layouts, see `ridge.UNROLL_DIM`
-    yield fb.envs.arms(3), fb.algos.LinUCB()
-    yield sphere, linear(thompson, schedule=s.Geometric(1.5))
-    yield sphere, fb.algos.fed_ucb(budget, schedule=s.PrivateLogDet(5.0), learns_in_batch=False)
-    yield sphere, fb.algos.fed_ucb(budget, schedule=s.LogDet(5.0, "dp20"))
-    yield fb.envs.arms(means=[0.2, 0.5, 0.9], rewards="bernoulli"), fb.algos.SE()
-    yield clustered, fb.algos.FCLUB(budget=budget)
-    own = fb.privacy.Mechanism(budget, unit="visit")
-    items = fb.envs.clustered(5, 2, 2, n_arms=4, dim=3)
-    yield items, fb.algos.AsyncFederated(policy=ucb, schedule=s.PrivateLogDet(0.5, trigger="he22"), privacy=own)
-    yield items, fb.algos.async_fed_lin_ucb()
-    yield items, fb.algos.Grouped(privacy=budget)
-    yield sphere, fb.algos.dp_dpe(np.eye(sphere.spec.n_arms, sphere.spec.dim), budget, schedule=2)
-    yield sphere, linear(fb.algos.EpsilonGreedy())
-    lied = fb.privacy.Liars([0])
-    yield fb.envs.corrupt(sphere), linear(thompson).replace(aggregate="geometric_median", liars=lied)
-    yield sphere, fb.algos.fed_lin_ucb(schedule=2, learns_in_batch=False).replace(aggregate="median", liars=lied)
-    yield fb.envs.arms(3), fb.algos.AdaCUCB(fb.algos.DistRDPSE(1.0, radius="exact"))
 
 
 def by_hand(key, k, x):

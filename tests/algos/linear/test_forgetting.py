@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import refused, regrets, workload
+from helpers import Told, refused, regrets, workload
 from oracles import linear as oracles
 
 import fedbandit_jax as fb
@@ -18,21 +18,6 @@ Forgetting, UCB, Discounted, Window = fb.algos.Forgetting, fb.algos.UCB, fb.priv
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 MEMORIES = {"discounted": Discounted(0.7), "window": Window(3)}
 SILOS = fb.envs.sphere(4, 2, 3, rewards="bernoulli")
-
-
-@fb.pytree
-class Told(fb.Policy):
-    """Believes what it is shown: k, the count, W and U."""
-
-    def start(self, dim):
-        return jnp.zeros(2 + dim * (dim + 1))
-
-    def update(self, k, belief, released):
-        told = jnp.stack([jnp.float32(k), released.count])
-        return jnp.concatenate([told, released.gram.ravel(), released.bias])
-
-    def index(self, key, t, belief, contexts):
-        return contexts[:, 0] + 0 * t
 
 
 @pytest.mark.parametrize("name", MEMORIES)
@@ -49,7 +34,7 @@ def test_the_policy_within_is_shown_weighted_sums(name):
         belief = update(np.int32(k), belief, released)
         a = workload(memory, n)[k]
         w = np.tensordot(a, batches, 1)
-        np.testing.assert_allclose(belief.within[2:], [*w[:, :-1].ravel(), *w[:, -1]], atol=1e-5)
+        np.testing.assert_allclose(belief.within[4:], [*w[:, :-1].ravel(), *w[:, -1]], atol=1e-5)
         np.testing.assert_allclose(belief.within[:2], [k, a @ counts], rtol=1e-5)
         assert int(belief.rounds) == math.ceil(round(a @ counts / 2, 4))  # of two agents
 
