@@ -25,7 +25,19 @@ from fedbandit_jax.core.files import write_atomic
 
 HERE = Path(__file__).parent
 # Modules that draw nothing
-SHARED = ("all", "arms", "authors", "authors_arms", "clusters", "curves", "drawing", "gallery", "options", "silos")
+SHARED = (
+    "all",
+    "arms",
+    "authors",
+    "authors_arms",
+    "clusters",
+    "curves",
+    "drawing",
+    "gallery",
+    "options",
+    "recipes",
+    "silos",
+)
 
 
 def commands(smoke: bool) -> list[str]:

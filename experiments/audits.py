@@ -1,25 +1,17 @@
 """Shows how much of its claim every shipped mechanism is seen to leak, and that flawed mechanisms are caught.
 
-python experiments/audits.py [--smoke] [--redraw]
-
-What `fedbandit audit --controls tests/audits/controls` prints, as a picture: a mechanism is run up to 50,000 times on
-each of two neighbouring data sets, and epsilon is at least what tells these apart (95 % confidence). A point is the
-largest lower bound of a mechanism over its claim. One beyond 1 refutes the claim; one that is near 1 says that the
-claim is tight for these neighbours, and one that is far below 1 that the proof is a bound, or the audit not the
-sharpest. The controls are mechanisms with a flaw that is known. Some hide it from samples of this size, and are caught
-by a measured sensitivity, by numbers that depend on data under equal keys, or by draws of the noise itself.
+What `fedbandit audit --controls tests/audits/controls` prints. A point is the largest lower bound of epsilon (95 %
+confidence) over the claim; one beyond 1 refutes it. Some controls hide their flaw from samples of this size, and are
+caught by other tests.
 """
 
 import collections
-import dataclasses
 import re
 from collections.abc import Collection
 
 import numpy as np
-from curves import HERE, Curve, pick
-from drawing import Panel, Picture, main
-from matplotlib.axes import Axes
-from options import Size
+from curves import HERE, pick
+from drawing import Axes, Curve, Panel, Picture, Size, main
 
 import fedbandit_jax as fb
 from fedbandit_jax.cli.audit import CONTROLS, SHIPPED, AuditCommand
@@ -52,27 +44,17 @@ FLAWS = {  # file of controls -> words for its flaws
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class AuditsSize(Size):
-    """Audit all mechanisms, shipped and flawed; about an hour on two cores."""
-
-
-def group_of(name: str) -> str:
-    return next(words for pattern, words in GROUPS.items() if re.search(pattern, name))
-
-
-def measure(options: AuditsSize) -> list[Curve]:
+def measure(options: Size) -> list[Curve]:
     """Returns a point for every mechanism: its claim, and the lower bound that was shown."""
     command = AuditCommand(runs=options.pick(1_000, 50_000, 50_000), random_seed=options.seed, controls=FOLDER)
-    groups = command.cases()
     flaws = {case.name: words for file, words in FLAWS.items() for case in fb.audits.load(FOLDER / f"{file}.py")}
     curves = []
-    for group, cases in groups.items():
+    for group, cases in command.cases().items():
         cases = options.pick([case for case in cases if case.name in ("DP-SE", "half the local noise")], cases, cases)
         for one in command.audit_all(group, cases):
-            words = flaws[one.name] if group == CONTROLS else group_of(one.name)
-            note = "; ".join(one.reasons)
-            curves.append(Curve(f"{group}: {words}", one.name, [one.epsilon], [one.epsilon_lower], note=note))
+            words = flaws.get(one.name) or next(words for name, words in GROUPS.items() if re.search(name, one.name))
+            note, panel = "; ".join(one.reasons), f"{group}: {words}"
+            curves.append(Curve(panel, one.name, [one.epsilon], [one.epsilon_lower], note=note))
     return curves
 
 
@@ -109,9 +91,8 @@ def picture(curves: list[Curve]) -> Picture:
     words = "largest lower bound of ε over the claim"
     above = Panel([], f"{len(shipped)} shipped mechanisms", words, xlim=(0, 1.1))
     above.also = lambda ax: strips(ax, curves, SHIPPED, GROUPS.values())
-    below = Panel(
-        [], f"{len(flawed)} mechanisms with a known flaw", words, xscale="log", xlim=(LEAST, 80), also=of_flawed
-    )
+    below = Panel([], f"{len(flawed)} mechanisms with a known flaw", words, xscale="log", xlim=(LEAST, 80))
+    below.also = of_flawed
     hidden = sum(bool(one.note) and share(one) <= 1 for one in flawed)
     missed, passed = (sum(not one.note for one in ones) for ones in (flawed, shipped))
     return Picture(
@@ -130,4 +111,4 @@ def picture(curves: list[Curve]) -> Picture:
 
 
 if __name__ == "__main__":
-    main(measure, picture, __doc__, AuditsSize)
+    main(measure, picture, __doc__)

@@ -1,10 +1,8 @@
 """Plays the entries of experiments/entries in all tasks of the benchmark, draws the board, and tries to choose a key.
 
-python experiments/benchmark.py [--smoke] [--keys N] [--out DIR]
-
-Rows that are there already, of the same entry, tasks and code, are left as they are. The last table says what somebody
-gains who edits a comment until the seeds are kind: the best of N keys in one task, and the same code under a key that
-nobody could choose. Writes no picture.
+Rows that are there already, of the same entry, tasks and code, are left as they are. --keys says what somebody gains
+who edits a comment until the seeds are kind: the best of N keys, and the same code under a fresh key. Writes no
+picture.
 """
 
 import dataclasses

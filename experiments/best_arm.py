@@ -1,42 +1,32 @@
 """Draws how many users private searches for the best arm need, and how often they are wrong, against epsilon.
 
-python experiments/best_arm.py [--smoke | --full] [--redraw]
-
-In the limit of rare errors, an epsilon-DP algorithm of a trusted server needs T* log(1 / delta) users or more in
-expectation, with the characteristic time T* by Jourdan & Azize (2025). The rules are ours, see `fb.algos.TopTwo` and
-`fb.algos.SequentialHalving`. Elimination is from Chowdhury & Zhou (2023), with exact radii and a third of delta for its
-failure probability, which promises the same. Its end is read at recorded rounds, up to 4 % late. Every sum has discrete
-Laplace noise. With secure aggregation (`DistDPSE`) it has the same law.
+In the limit of rare errors an epsilon-DP algorithm of a trusted server needs T* log(1 / delta) users or more on
+average, with the characteristic time T* by Jourdan & Azize (2025). Elimination is that of Chowdhury & Zhou (2023); its
+end is read at recorded rounds, up to 4 % late. Every sum has discrete Laplace noise.
 """
 
 from typing import Any
 
 import jax
 import numpy as np
-from curves import Curve, pick, pm
-from drawing import Panel, Picture, dressed, main
-from options import Size
+from curves import pick, pm
+from drawing import Curve, Panel, Picture, Size, dressed, main
+from optimal_arms import INSTANCES
 
 import fedbandit_jax as fb
 
-INSTANCES = {"5 arms": (0.75, 0.625, 0.5, 0.375, 0.25), "10 close arms": (0.55, *[0.45] * 9)}
 EPSILONS = (0.1, 1.0, 10.0)
 DELTA = 0.05
 BUDGETS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # of users, in units of T*
 RECORD = {"recommended": fb.record.final(fb.record.recommended)}
-USERS, ERRORS, ROUNDS = "users", "errors", "rounds"
-LOOKS = {
-    "Top Two": "#332288 o",
-    "elimination": "#E69F00 s",
-    "ε = 0.1": "#0072B2 o",
-    "ε = 1": "#009E73 s",
-    "ε = 10": "#D55E00 ^",
-}
+USERS, ERRORS, ROUNDS, TOP = "users", "errors", "rounds", "Top Two"
+LOOKS = {TOP: "#332288 o", "elimination": "#E69F00 s"}
+LOOKS |= {"ε = 0.1": "#0072B2 o", "ε = 1": "#009E73 s", "ε = 10": "#D55E00 ^"}
 
 
 def eliminated(env: Any, epsilon: float, **run: Any) -> tuple[np.ndarray, np.ndarray]:
     """Returns when each seed has one active arm, at most T, and rounds of communication by then."""
-    algo = fb.algos.CDPSE(epsilon, radius="exact", failure=DELTA / 3)
+    algo = fb.algos.CDPSE(epsilon, radius="exact", failure=DELTA / 3)  # the same promise as the others
     result = fb.simulate(env, algo, stride="log", **run)
     done = result.counts["eliminations"] == env.spec.n_arms - 1
     first = np.where(done.any(1), result.rounds[done.argmax(1)], run["horizon"])
@@ -49,28 +39,26 @@ def measure(options: Size) -> list[Curve]:
     run: dict[str, Any] = dict(horizon=horizon, key=jax.random.key(options.seed + 2063), seeds=seeds)
     epsilons, curves = EPSILONS[: options.pick(2, 3, 3)], []
     for title, means in INSTANCES.items():
-        env = fb.envs.arms(means=means, rewards="bernoulli")
-        found: dict[str, list[tuple[np.ndarray, ...]]] = {"Top Two": [], "elimination": []}
-        wrong = 0.0
+        env, wrong = fb.envs.arms(means=means, rewards="bernoulli"), 0.0
+        found: dict[str, list[tuple[np.ndarray, ...]]] = {TOP: [], "elimination": []}
         for epsilon in epsilons:
             sums, unit = fb.algos.CDPSE(epsilon), fb.algos.characteristic_time(means, epsilon)
             result = fb.simulate(env, fb.algos.TopTwo(sums, failure=DELTA), stride=horizon, record=RECORD, **run)
             assert result.certificate.claim == "certified"
             best = fb.best_arm(result)
             wrong = max(wrong, float(best.errors()[2]))
-            found["Top Two"].append((best.rounds / unit / -np.log(DELTA), best.communication))
+            found[TOP].append((best.rounds / unit / -np.log(DELTA), best.communication))
             until, rounds = eliminated(env, epsilon, **run)
             found["elimination"].append((until / unit / -np.log(DELTA), rounds))
             errors = []
-            for budget in BUDGETS:
-                users = round(budget * unit)
+            for users in (round(budget * unit) for budget in BUDGETS):
                 once: dict[str, Any] = run | dict(horizon=users, stride=users, record=RECORD)
                 errors.append(~fb.best_arm(fb.simulate(env, fb.algos.SequentialHalving(sums), **once)).right)
             curves.append(Curve(f"{ERRORS}, {title}", f"ε = {epsilon:g}", BUDGETS, errors))
         note = f"wrong in at most {100 * wrong:.1f} % (upper ends of 95 % intervals)"
         for label, values in found.items():
             for kind, y in zip((USERS, ROUNDS), zip(*values)):
-                curves.append(Curve(f"{kind}, {title}", label, epsilons, y, note=note if label == "Top Two" else ""))
+                curves.append(Curve(f"{kind}, {title}", label, epsilons, y, note=note if label == TOP else ""))
     return curves
 
 
@@ -78,19 +66,15 @@ def picture(curves: list[Curve]) -> Picture:
     shown, seen = [], []
     for title in INSTANCES:
         users, errors = (dressed(pick(curves, f"{kind}, {title}"), LOOKS) for kind in (USERS, ERRORS))
-        panel = Panel(users, title, "ε", xscale="log", yscale="log", xticks=users[0].x)
-        panel.level = {"lower bound, for rare errors": 1}
-        shown.append(panel)
-        half = Panel(
-            errors, f"sequential halving, {title}", "budget over T*", xscale="log", xticks=BUDGETS, spread=0.04
-        )
-        shown.append(half)
+        words = title, "ε", "users over T* log(1 / δ)"
+        shown.append(Panel(users, *words, xscale="log", yscale="log", xticks=users[0].x))
+        shown[-1].level = {"lower bound, for rare errors": 1}
+        words = f"sequential halving, {title}", "budget over T*", "share of wrong arms"
+        shown.append(Panel(errors, *words, xscale="log", xticks=BUDGETS, spread=0.04))
         for one, many in zip(users, pick(curves, f"{ROUNDS}, {title}")):
             values = ", ".join(f"{pm(y, e, 1)} at ε = {x:g}" for x, y, e in zip(one.x, one.mean, one.error))
             rounds = ", ".join(f"{y:.0f}" for y in many.mean)
             seen.append(f"{title}, {one.label}: {values}; {rounds} rounds of communication. {one.note}".strip())
-    shown[0].axes["ylabel"] = shown[2].axes["ylabel"] = "users over T* log(1 / δ)"
-    shown[1].axes["ylabel"] = shown[3].axes["ylabel"] = "share of wrong arms"
     return Picture(
         shown,
         "Evidence stops early; halving needs few rounds",

@@ -1,18 +1,15 @@
 """Shows what certified privacy costs when every part of Private-FedLinUCB is as good as we know how.
 
-python experiments/beyond.py [--smoke | --full] [--redraw]
-
 (a) Regret against epsilon at delta = 0.1, on the synthetic instance of Zhou & Chowdhury (2024); all algorithms have the
-same confidence constants alpha, R and S. (b), (c) One ingredient after the other at epsilon = 1, for delta = 0.1
-and for delta = 10^-7 (there are 10^6 users). The width "from known noise" is narrower even without noise, so it is
-compared with itself at epsilon = 10^4, where noise is next to nothing.
+same confidence constants. (b), (c) One ingredient after the other at epsilon = 1, for delta = 0.1 and for 10^-7 (there
+are 10^6 users). The width "from known noise" is narrower even without noise, so it is compared with itself at epsilon =
+10^4, where noise is next to nothing.
 """
 
 from typing import Any
 
-from curves import Curve, against, ends, panels, pick, random_play, the
-from drawing import CHANCE, Panel, Picture, main
-from options import Size
+from curves import against, ends, panels, pick, uniform
+from drawing import CHANCE, Curve, Panel, Picture, Size, level, main, uncertified
 
 import fedbandit_jax as fb
 
@@ -44,7 +41,6 @@ STEPS: dict[str, dict] = {  # + is added to all before it
     "secure aggregation, + widths from that law": dict(trust="secagg", **BEST),
     "those widths, batches of 25, ε = 10⁴": dict(epsilon=1e4, **BEST),
 }
-SECURED = list(STEPS)[-2]
 PLAIN = ("not private, acts on synchronised sums only", "not private")
 
 
@@ -56,36 +52,31 @@ def measure(options: Size) -> list[Curve]:
     across = options.sweep(env, ACROSS[:: options.pick(3, 1, 1)], grid={"epsilon": epsilons}, **run)
     algos = [private(f"{name}, δ = {delta:g}", delta, **parts) for name, parts in STEPS.items() for delta in DELTAS]
     algos += [fb.algos.fed_lin_ucb(name=PLAIN[0], learns_in_batch=False), ACROSS[0]]
-    title, uniform = f"T = {run['horizon']:,}", random_play(env) * run["horizon"]
+    title = f"T = {run['horizon']:,}"
     steps = ends(options.sweep(env, algos, **run), f"one ingredient after the other, {title}")
-    chance = Curve(CHANCE, CHANCE, [0], [uniform], "#999999 :", "not private")
-    return [*against(across, "epsilon", f"against ε, {title}"), chance, *steps]
+    return [*against(across, "epsilon", f"against ε, {title}"), uniform(env, run["horizon"]), *steps]
 
 
 def picture(curves: list[Curve]) -> Picture:
     first, _, last = panels(curves)
-    lines, steps, uniform = (
-        pick(curves, first),
-        {one.label: one for one in pick(curves, last)},
-        the(curves, CHANCE).mean[0],
-    )
-    looks = ("-" if one.note == "certified" else "--" for one in lines)
+    lines, steps = pick(curves, first), {one.label: one for one in pick(curves, last)}
+    looks = ("--" if uncertified(one) else "-" for one in lines)
     lines = [one.but(style=f"{one.style} {look} {mark}") for one, look, mark in zip(lines, looks, "oos^D")]
-    left = Panel(lines, "against ε, at δ = 0.1", "ε", "group regret at T", label="{label}: {promise}")
-    left.xticks, left.level, left.axes = lines[0].x, {CHANCE: uniform}, left.axes | dict(xscale="log", yscale="log")
-    left.open = lambda one: one.note != "certified"
+    left = Panel(lines, "against ε, at δ = 0.1", "ε", "group regret at T", label="{label}: {promise}", xscale="log")
+    left.xticks, left.axes["yscale"] = lines[0].x, "log"
     shown = [left]
     for delta, title in zip(DELTAS, ("ε = 1, δ = 0.1", "ε = 1, $δ = 10^{-7}$")):
-        rows = []
-        for name in (*STEPS, *PLAIN):
-            one = steps[f"{name}, δ = {delta:g}" if name in STEPS else name]
-            rows.append(one.but(label=name, style=f"{one.style} o"))
-        shown.append(Panel(rows, title, "group regret at T", kind="rows", numbers="{mean:,.0f}", open=left.open))
+        named = {name: steps[f"{name}, δ = {delta:g}"] for name in STEPS} | {name: steps[name] for name in PLAIN}
+        rows = [one.but(label=name, style=f"{one.style} o") for name, one in named.items()]
+        shown.append(Panel(rows, title, "group regret at T", kind="rows", numbers="{mean:,.0f}"))
         shown[-1].axes |= dict(xscale="log", xlim=(500, 6e5))
-        shown[-1].level = {CHANCE: uniform}
+    for panel in shown:
+        panel.level, panel.open = level(curves), uncertified
     shown[2].label = ""
-    names = (f"{next(iter(STEPS))}, δ = 0.1", "+ batches of 50, not 25, δ = 0.1", f"{SECURED}, δ = 0.1", PLAIN[0])
-    printed, best, secure, plain = (f"{float(f'{steps[name].mean[0]:.3g}'):,.0f}" for name in names)
+
+    places = (*(f"{list(STEPS)[i]}, δ = 0.1" for i in (0, 6, 8)), PLAIN[0])
+    values = (*(steps[name].mean[0] for name in places), left.level[CHANCE])
+    printed, best, secure, plain, chance = (f"{float(f'{value:.3g}'):,.0f}" for value in values)
     return Picture(
         shown,
         "What certified privacy costs, ingredient by ingredient",
@@ -93,7 +84,7 @@ def picture(curves: list[Curve]) -> Picture:
         "Open markers: not certified. What rows with + have is added to all above",
         f"At ε = 1 and δ = 0.1 the printed algorithm has {printed}, and its certificate is weaker than stated. The "
         f"certified one with all ingredients has {best}, and with secure aggregation {secure}. The one without privacy "
-        f"that acts on synchronised sums only has {plain}, and uniform play {float(f'{uniform:.3g}'):,.0f}.",
+        f"that acts on synchronised sums only has {plain}, and uniform play {chance}.",
         height=4.8,
         grid=dict(width_ratios=(1.1, 1, 1)),
     )

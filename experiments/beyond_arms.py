@@ -1,31 +1,29 @@
 """Goes beyond Chowdhury & Zhou (2023): confidence radii from the exact law of the noise, and equal guarantees.
 
-python experiments/beyond_arms.py [--smoke] [--redraw]
-
-(a) Regret against the paper's epsilon, which is a different promise under pure, Renyi and concentrated DP. Every
-mechanism has the confidence radius as printed and, with the same noise, the radius from the exact law of that noise.
-(b) The same mechanisms, each with just the noise that it needs for (epsilon, delta)-DP, delta = 10^-6 = 1/T.
-`chowdhury2023_delta.py` has other delta, at which the order is another one.
+(a) Regret against the paper's epsilon, which is a different promise under pure, Renyi and concentrated DP. With the
+same noise every mechanism has the confidence radius as printed and the radius from the exact law of that noise. (b) The
+same, each with just the noise that it needs for (epsilon, delta)-DP, delta = 10^-6 = 1/T. `chowdhury2023_delta.py` has
+other delta, at which the order is another one.
 """
 
 from typing import Any
 
-from curves import Curve, against, claimed, final, panels, pick, quotient, ratio
-from drawing import Panel, Picture, main
-from options import Size
+from curves import against, along, panels, pick, quotient, ratio
+from drawing import Curve, Panel, Picture, Size, main
 from scipy.optimize import brentq
 
 import fedbandit_jax as fb
 
 DELTA, EPSILONS = 1e-6, (0.1, 0.2, 0.5, 1.0, 2.0)
 NAMES: dict[str, Any] = {kind.title: kind for kind in (fb.algos.DistDPSE, fb.algos.DistRDPSE, fb.algos.DistCDPSE)}
-SE = "SE"
+SE, PURE = "SE", "Dist-DP-SE"
 RADII = {"theory": "printed", "exact": "exact"}
 MARKERS = dict(zip(NAMES, "os^"))
 PALE = dict(zip((SE, *NAMES), ("#999999", "#F0A868", "#7FCFB3", "#E3B9D1")))  # printed radii
+TITLES = "the paper's ε: pure, Rényi or concentrated DP", "equal privacy: (ε, $10^{-6}$)-DP"
 
 
-def private(name: str, epsilon: float, radius: str) -> fb.Algorithm:
+def private(name: str, epsilon: float, radius: str = "exact") -> fb.Algorithm:
     return NAMES[name](epsilon, radius=radius, delta=DELTA, name=f"{name}, {RADII[radius]} radius")
 
 
@@ -33,9 +31,9 @@ def of_equal_privacy(name: str, epsilon: float, env: fb.Environment, horizon: in
     """Returns an algorithm whose own epsilon makes it (epsilon, DELTA)-DP; under pure DP the two are the same."""
 
     def excess(own: float) -> float:
-        return (private(name, own, "exact").certificate(env.spec, horizon).epsilon_exact or 0) - epsilon
+        return (private(name, own).certificate(env.spec, horizon).epsilon_exact or 0) - epsilon
 
-    return private(name, epsilon if name == "Dist-DP-SE" else brentq(excess, epsilon / 30, epsilon), "exact")  # pyright: ignore
+    return private(name, epsilon if name == PURE else brentq(excess, epsilon / 30, epsilon))  # pyright: ignore
 
 
 def measure(options: Size) -> list[Curve]:
@@ -47,16 +45,14 @@ def measure(options: Size) -> list[Curve]:
     across = options.sweep(env, [*plain, *printed], grid={"epsilon": epsilons}, **run)
     equal = {f"{name} {e}": of_equal_privacy(name, e, env, horizon) for name in NAMES for e in epsilons}
     fair = options.sweep(env, {SE: plain[1], **equal}, **run)
-    curves = [
-        one.but(style=PALE[one.label.split(",")[0]] if "printed" in one.label else one.style)
-        for one in against(across, "epsilon", f"the paper's ε: pure, Rényi or concentrated DP; T = {horizon:,}")
-    ]
-    title, none = f"equal privacy: (ε, {DELTA:g})-DP, exact radius; T = {horizon:,}", [final(fair[SE])] * len(epsilons)
-    curves.append(Curve(title, "SE, exact radius", epsilons, none, fb.plotting.colour(fair[SE]), "not private"))
-    for name in NAMES:
-        of = [fair[f"{name} {epsilon}"] for epsilon in epsilons]
-        x, look = [one.certificate.epsilon_exact for one in of], fb.plotting.colour(of[0])
-        curves.append(Curve(title, f"{name}, exact radius", x, [final(one) for one in of], look, claimed(of[0])))
+    curves = []
+    for one in against(across, "epsilon", f"{TITLES[0]}; T = {horizon:,}"):
+        curves.append(one.but(style=PALE[of(one)]) if "printed" in one.label else one)
+    title = f"equal privacy: (ε, {DELTA:g})-DP, exact radius; T = {horizon:,}"
+    for name in (SE, *NAMES):
+        ones = [fair[SE if name == SE else f"{name} {epsilon}"] for epsilon in epsilons]
+        x = epsilons if name == SE else [one.certificate.epsilon_exact for one in ones]
+        curves.append(along(title, f"{name}, exact radius", x, ones, fb.plotting.colour(ones[0])))
     return curves
 
 
@@ -67,12 +63,11 @@ def of(one: Curve) -> str:
 
 def picture(curves: list[Curve]) -> Picture:
     both, shown = [pick(curves, panel) for panel in panels(curves)], []
-    for title, ones in zip(("the paper's ε: pure, Rényi or concentrated DP", "equal privacy: (ε, $10^{-6}$)-DP"), both):
+    for title, ones in zip(TITLES, both):
         ones = sorted(ones, key=lambda one: (SE, *NAMES).index(of(one)))
         ones = [one.but(style=f"{one.style} {MARKERS.get(of(one), '')}") for one in ones]
         shown.append(Panel(ones, title, "ε", spread=0.02, xticks=EPSILONS, xscale="log", yscale="log"))
         shown[-1].open = lambda one: "printed" in one.label
-    shown[0].axes["ylabel"] = "regret at T"
     (plain, *exact), (_, pure, *others) = ([one for one in ones if "exact" in one.label] for ones in both)
     said = []
     for one in others:
@@ -89,6 +84,7 @@ def picture(curves: list[Curve]) -> Picture:
         f"From ε = {near[0]:g} on, all that have exact radii are within {100 * (far - 1):.1f} % of SE in (a).",
         height=4.1,
         ncols=4,
+        ylabel="regret at T",
         grid=dict(sharey=True),
     )
 

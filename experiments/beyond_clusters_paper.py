@@ -1,29 +1,22 @@
 """Asks what private clustering is worth on the paper's own instance, at small delta, and beside tuned baselines.
 
-python experiments/beyond_clusters_paper.py [--smoke | --full]
-
-`beyond_clusters.py` has random seats, clusters at least 0.5 apart and delta = 0.1. Here is the instance of Liu et al.
-(2022): 40 users in 4 clusters, both with consecutive numbers, and no least distance. (a) The mixture at epsilon = 1 and
-5 against delta, 0.1 of which may publish four of forty users. (b) The paper's algorithms, none private, against the
-factor on their widths, which is 1 in theory; ours play greedily. The key is one that nothing was chosen on.
+Here is the instance of Liu et al. (2022): 40 users in 4 clusters, both with consecutive numbers, and no least distance.
+(a) The mixture of `beyond_clusters.py` at epsilon = 1 and 5 against delta, 0.1 of which may publish four of forty
+users. (b) The paper's algorithms, none private, against the factor on their widths, which is 1 in theory; ours play
+greedily. The key is one that nothing was chosen on.
 """
 
 import numpy as np
-from beyond_clusters import MIXTURE, streams
+from beyond_clusters import MIXED, MIXTURE, ONE, streams
 from clusters import LiuOptions
-from curves import Curve, final, pick, random_play, the
-from drawing import CHANCE, Panel, Picture, main
+from curves import along, pick, the, uniform
+from drawing import CHANCE, Curve, Panel, Picture, main
 
 import fedbandit_jax as fb
 
 DELTAS, EPSILONS, WIDTHS = (1e-6, 1e-3, 0.1), (1.0, 5.0), (0.05, 0.2, 1.0)
-MIXED, ALONE = "mixture of linear models", "one model a user"
-LOOKS = {
-    f"{MIXED}, ε = 1": "#882255 o",
-    f"{MIXED}, ε = 5": "#882255 s",
-    f"{MIXED}, not private": "#882255 v",
-    f"{ALONE}, not private": "#009E73 <",
-}
+PRIVATE = {1.0: "#882255 o", 5.0: "#882255 s"}
+PLAIN = {MIXED: "#882255 v", ONE: "#009E73 <"}
 BASELINES = {"FCLUB-DC": "#0072B2 ^", "SCLUB": "#CC79A7 D", "LinUCB": "#56B4E9 >"}
 
 
@@ -31,40 +24,34 @@ def measure(options: LiuOptions) -> list[Curve]:
     """Returns final regrets of all seeds, against delta and against the factor on widths."""
     deltas, widths = DELTAS[-options.pick(1, 3, 3) :], WIDTHS[-options.pick(1, 3, 3) :]
     algos = {f"{e:g} {d:g}": streams(MIXTURE, e, d) for e in EPSILONS for d in deltas}
-    algos |= {MIXED: streams(MIXTURE), ALONE: streams(fb.algos.Alone())}
+    algos |= {MIXED: streams(MIXTURE), ONE: streams(fb.algos.Alone())}
     for width in widths:
-        every = options.methods(fb.privacy.Budget(1.0, 0.1), width)
-        algos |= {f"{name} {width:g}": every[name] for name in BASELINES}
+        algos |= {f"{name} {width:g}": options.methods(scale=width)[name] for name in BASELINES}
     run = options.run(500, 100_000, 100_000, seeds=(2, 8, 16), fresh=2032, store=options.store)
-    result = options.sweep(options.instance(), algos, **run)
-    assert all(result[f"{e:g} {d:g}"].certificate.claim == "certified" for e in EPSILONS for d in deltas)
-    curves = []
-    for e in EPSILONS:
-        label, y = f"{MIXED}, ε = {e:g}", [final(result[f"{e:g} {d:g}"]) for d in deltas]
-        curves.append(Curve("delta", label, deltas, y, LOOKS[label], "certified"))
-    for name in (MIXED, ALONE):
-        label = f"{name}, not private"
-        curves.append(Curve("plain", label, [0], [final(result[name])], LOOKS[label], "not private"))
-    uniform = random_play(options.instance()) * run["horizon"]
-    curves.append(Curve(CHANCE, CHANCE, [0], [uniform], "#999999 -.", "not private"))
+    result, curves = options.sweep(options.instance(), algos, **run), []
+    for e, look in PRIVATE.items():
+        ones = [result[f"{e:g} {d:g}"] for d in deltas]
+        assert all(one.certificate.claim == "certified" for one in ones)
+        curves.append(along("delta", f"{MIXED}, ε = {e:g}", deltas, ones, look))
+    curves += [along("plain", f"{name}, not private", [0], [result[name]], look) for name, look in PLAIN.items()]
+    curves.append(uniform(options.instance(), run["horizon"]))
     for name, look in BASELINES.items():
-        y = [final(result[f"{name} {width:g}"]) for width in widths]
-        curves.append(Curve("width", name, widths, y, look, "not private"))
+        curves.append(along("width", name, widths, (result[f"{name} {width:g}"] for width in widths), look))
     return curves
 
 
 def picture(curves: list[Curve]) -> Picture:
     private, widths, n = pick(curves, "delta"), pick(curves, "width"), curves[0].n_seeds
-    shown = [Curve("", f"{one.label}: certified", one.x, one.y, one.style, one.note) for one in private]
+    shown = [one.but(label=f"{one.label}: certified") for one in private]
     for one in pick(curves, "plain") + widths:
         label = one.label if one.panel == "plain" else f"{one.label}, not private; in (a) at its best width of (b)"
         ends = DELTAS[0] / 4, DELTAS[-1] * 4  # of lines of what has no delta
-        shown.append(Curve("", label, ends, one.y[[one.mean.argmin()] * 2], one.style, one.note))
-    deltas, factors = {1e-6: "$10^{-6}$", 1e-3: "0.001", 0.1: "0.1"}, {width: f"{width:g}" for width in WIDTHS}
+        shown.append(one.but(label=label, x=np.array(ends), y=one.y[[one.mean.argmin()] * 2]))
     words = "the mixture of linear models against δ", "δ", "regret at T"
-    left = Panel(shown, *words, xscale="log", yscale="log", ylim=(400, 8_000), xticks=deltas)
+    left = Panel(shown, *words, xscale="log", yscale="log", ylim=(400, 8_000))
     words = "the paper's algorithms, not private", "factor on the widths; 1: as in theory"
-    right = Panel(widths, *words, xscale="log", label="", xticks=factors)
+    right = Panel(widths, *words, xscale="log", label="", xticks={width: f"{width:g}" for width in WIDTHS})
+    left.xticks = {1e-6: "$10^{-6}$", 1e-3: "0.001", 0.1: "0.1"}
     left.open = right.open = lambda one: one.note == "not private"
     one, five, linear = (the(curves, label=name) for name in (f"{MIXED}, ε = 1", f"{MIXED}, ε = 5", "LinUCB"))
     return Picture(

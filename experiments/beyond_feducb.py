@@ -1,19 +1,15 @@
 """Draws FedUCB and gossip that are certified, beside the printed algorithms with and without privacy.
 
-python experiments/beyond_feducb.py [--smoke | --full] [--redraw]
-
-Filled markers are certified for epsilon = 1. Left, with a controller: Algorithm 1 of Dubey & Pentland (2020) as
-printed; a private test in place of its trigger, and agents that act on released statistics, with widths from the law of
-the noise; batches that grow, fixed in advance, with greedy agents; and the same with secure aggregation. Right,
-on networks: Algorithm 3 has cliques and gamma estimators, and gamma = 1 was best without privacy; Gossip adds
-up what all silos within gamma hops release. Numbers such as D and the first release were chosen on other seeds.
+Filled markers are certified for epsilon = 1. (a) Algorithm 1 of Dubey & Pentland (2020) as printed; a private test in
+place of its trigger; batches that grow, fixed in advance; and the same with secure aggregation. (b) On networks Gossip
+adds up what all silos within gamma hops release. D and the first release were chosen on other seeds.
 """
 
 from typing import Any
 
-from curves import Curve, ends, panels, pick, random_play, the
-from drawing import CHANCE, Panel, Picture, main
-from options import Size
+from curves import ends, panels, pick, uniform
+from drawing import CHANCE, Curve, Panel, Picture, Size, level, main, uncertified
+from recipes import GREEDY, HALF
 
 import fedbandit_jax as fb
 
@@ -21,17 +17,14 @@ A, M, K, D, BUDGET = fb.algos, 100, 100, 10, fb.privacy.Budget(1.0, 0.1)
 WIDE, THEORY = A.LogDetUCB(regularization=1 / M), A.LogDetUCB(spectral="theory")
 SLIGHT = A.UCB(regularizer="project", confidence="known_noise", exploration_scale=0.05)
 PRINTED = fb.privacy.Mechanism(BUDGET, "tree", "silo_local_matrix", std="dubey2020")
-BLT = fb.privacy.Mechanism(BUDGET, "blt", statistic=fb.privacy.Linear(centred=True, gram_scale=0.5))
-SHARP = fb.privacy.Mechanism(
-    BUDGET, fb.privacy.Decaying(1.5), statistic=fb.privacy.Linear(centred=True, gram_scale=0.5)
-)
-LOG_DET = fb.schedules.LogDet
+BLT, SHARP = (fb.privacy.Mechanism(BUDGET, one, statistic=HALF) for one in ("blt", fb.privacy.Decaying(1.5)))
+LOG_DET, GROWING = fb.schedules.LogDet, fb.schedules.Geometric
 NETWORKS = {"complete": (1, 12, 0.3), "grid": (6, 50, 1.0), "ring": (10, 50, 1.0)}  # gamma, first release, their D
 
 
 def controlled() -> dict[str, fb.Algorithm]:
     tests = fb.schedules.PrivateLogDet(10.0, max_syncs=32)
-    growing = A.fed_ucb(SHARP, policy=A.Greedy(), schedule=fb.schedules.Geometric(1.5, 12), learns_in_batch=False)
+    growing = A.fed_ucb(SHARP, policy=GREEDY.policy, schedule=GROWING(1.5, 12), learns_in_batch=False)
     return {
         "FedUCB as printed, D = 30": A.fed_ucb(PRINTED, policy=THEORY, schedule=LOG_DET(30.0, "dp20")),
         "private test, D = 10": A.fed_ucb(BLT, policy=SLIGHT, schedule=tests, learns_in_batch=False),
@@ -46,17 +39,15 @@ def controlled() -> dict[str, fb.Algorithm]:
 
 def on_networks(options: Size, n_agents: int) -> dict[str, fb.Algorithm]:
     algos: dict[str, fb.Algorithm] = {}
-    for name, (gamma, first, threshold) in list(NETWORKS.items())[: options.pick(1, 3, 3)]:
+    for name, (gamma, first, own) in list(NETWORKS.items())[: options.pick(1, 3, 3)]:
         graph: dict[str, Any] = dict(graph=fb.networks.make(name, n_agents))
-        plain = A.Gossip(gamma=gamma, policy=A.Greedy(), schedule=fb.schedules.Geometric(1.5, first=first), **graph)
-        algos[f"{name}: Algorithm 3 with noise, γ = 1"] = A.GossipFedUCB(
-            privacy=BUDGET, schedule=LOG_DET(30.0), **graph
-        )
+        plain = A.Gossip(gamma=gamma, policy=A.Greedy(), schedule=GROWING(1.5, first=first), **graph)
+        printed = A.GossipFedUCB(privacy=BUDGET, schedule=LOG_DET(30.0), **graph)
+        algos[f"{name}: Algorithm 3 with noise, γ = 1"] = printed
         algos[f"{name}: Gossip, γ = {gamma}"] = plain.replace(privacy=SHARP)
         algos[f"{name}: Gossip, γ = {gamma}, not private"] = plain
-        algos[f"{name}: Algorithm 3, γ = 1, not private"] = A.GossipFedUCB(
-            policy=WIDE, schedule=LOG_DET(threshold), **graph
-        )
+        free = A.GossipFedUCB(policy=WIDE, schedule=LOG_DET(own), **graph)
+        algos[f"{name}: Algorithm 3, γ = 1, not private"] = free
     return algos
 
 
@@ -67,12 +58,11 @@ def measure(options: Size) -> list[Curve]:
     both = {"with a controller": controlled(), "on a network": on_networks(options, env.spec.n_agents)}
     for title, algos in both.items():
         curves += ends(options.sweep(env, algos, **run), f"{title}, T = {run['horizon']:,}", "rounds")
-    uniform = random_play(env) * run["horizon"]
-    return [*curves, Curve(CHANCE, CHANCE, [0], [uniform], "#999999 :", "not private")]
+    return [*curves, uniform(env, run["horizon"])]
 
 
 def picture(curves: list[Curve]) -> Picture:
-    shown, said, chance = [], {one.label: one.said(0) for one in curves}, the(curves, CHANCE).mean[0]
+    shown, said = [], {one.label: one.said(0) for one in curves}
     for title in panels(curves)[:-1]:
         ones = []
         for one in pick(curves, title):
@@ -80,8 +70,7 @@ def picture(curves: list[Curve]) -> Picture:
             look = {"certified": f"{fb.plotting.COLOURS[1]} o", "none": "#555555 s"}.get(one.note, "#555555 o")
             ones.append(Curve(title, name, one.x[:1], one.y[:1], look, one.note))
         panel = Panel(ones, title.partition(", T")[0], "group regret at T", kind="rows", xscale="log", xlim=(150, 6e5))
-        panel.level, panel.numbers = {CHANCE: chance}, "{mean:,.0f} ± {error:,.0f}"
-        panel.open = lambda one: one.note != "certified"
+        panel.level, panel.open = level(curves), uncertified
         shown.append(panel)
     return Picture(
         shown,

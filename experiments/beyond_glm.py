@@ -1,28 +1,24 @@
 """Draws linear and logistic statistics on clicks, and truncated rewards with heavy tails, all certified.
 
-python experiments/beyond_glm.py [--smoke | --full]
-
 (a), (b): users who click with probability 1 / (1 + exp(-8 (<x, theta*> - 1/2))), offered fresh arms or, each agent,
-always the same; regret is in clicks. The same greedy recipe sums x (y - 1/2) and x x' (`Linear`) or what one Newton
-step of logistic regression needs (`Logistic`). (c): rewards <x, theta*> plus noise of Gauss's law or of Student's with
-2 or 3 degrees of freedom, or <x, theta*> times a draw of Pareto's law, clipped to a range of length R around 1/2,
-against R; regret is in units of reward. Constants of the statistics were chosen on other seeds.
+always the same. The same greedy recipe sums x (y - 1/2) and x x' (`Linear`) or what one Newton step of logistic
+regression needs (`Logistic`). (c): rewards <x, theta*> with noise, or times a draw of Pareto's law, clipped to a range
+of length R around 1/2. Constants of the statistics were chosen on other seeds.
 """
 
+from functools import partial
 from typing import Any
 
-from curves import Curve, final, pick, random_play, the
-from drawing import CHANCE, Panel, Picture, dressed, main, styled
-from matplotlib.axes import Axes
-from options import Size
+from curves import along, pick, the, uniform
+from drawing import CHANCE, Axes, Curve, Panel, Picture, Size, dressed, main, styled
+from recipes import GREEDY, HALF, with_noise
 
 import fedbandit_jax as fb
 
-P, A, S = fb.privacy, fb.algos, fb.schedules
 M, K, D, DELTA = 100, 100, 10, 0.1
 EPSILONS = (1.0, 8.0)
 RANGES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-STATISTICS = {"linear": P.Linear(centred=True, gram_scale=0.5), "logistic": P.Logistic()}
+STATISTICS = {"linear": HALF, "logistic": fb.privacy.Logistic()}
 TAILS: dict[str, dict[str, Any]] = {
     "Gaussian, standard deviation 1": dict(rewards="gaussian", noise_std=1.0),
     "Student, 3 degrees of freedom": dict(rewards="student_t", noise_std=1.0, shape=3.0),
@@ -33,48 +29,35 @@ LOOKS = dict(zip(TAILS, ("#000000 o", "#E69F00 s", "#56B4E9 D", "#CC79A7 ^")))
 LOOKS |= dict(zip(STATISTICS, fb.plotting.COLOURS[1:]))
 
 
-def recipe(statistic: fb.privacy.Statistic, epsilon: float | None, spec: fb.Spec, horizon: int) -> fb.Algorithm:
-    """Returns greedy play on growing batches, with noise at every silo; None: without noise, on what is summed."""
-    if epsilon is None:
-        return A.Federated(policy=A.Greedy(), schedule=S.Geometric(1.5, first=1))
-    mechanism = P.Mechanism(P.Budget(epsilon, DELTA), P.Decaying(1.5), statistic=statistic)
-    return A.Federated(policy=A.Greedy(), schedule=S.Geometric(1.5, first=1), privacy=mechanism).patient(spec, horizon)
+def clipped(r: float) -> fb.privacy.Linear:
+    """Returns the statistic whose rewards are clipped to a range of length r around 1/2."""
+    return fb.privacy.Linear(0.5, centred=True, low=0.5 - r / 2, high=0.5 + r / 2)
 
 
 def measure(options: Size) -> list[Curve]:
     """Returns final regrets: of clicks against epsilon, and of heavy tails against the range."""
     run, curves = options.ends(20, 2000, 2000, seeds=(2, 16, 32), fresh=1000, store=None), []
-    horizon, ranges, few = run["horizon"], options.pick(RANGES[:2], RANGES, RANGES), options.pick(3, 0, 0)
-
-    def instance(**rewards: Any) -> Any:
-        return fb.envs.sphere(*options.shape(M, K, D), **rewards)
-
-    def compare(env: Any, algos: dict[Any, tuple[fb.privacy.Statistic, float]]) -> fb.Result:
-        made = {f"{key}": recipe(*one, env.spec, horizon) for key, one in algos.items()}
-        return options.sweep(env, {**made, "no noise": recipe(P.Linear(), None, env.spec, horizon)}, **run)
-
-    for contexts in ("fresh", "fixed"):
-        asked = {(name, e): (one, e) for name, one in STATISTICS.items() for e in EPSILONS}
-        result = compare(instance(contexts=contexts, rewards="logistic"), asked)
-        for name in STATISTICS:
-            of = [result[f"{(name, e)}"] for e in EPSILONS]
-            curves.append(Curve(contexts, name, EPSILONS, [final(one) for one in of], note=of[0].certificate.claim))
-        curves.append(Curve(contexts, "no noise", EPSILONS, [final(result["no noise"])] * len(EPSILONS), note="none"))
-    for name, law in list(TAILS.items())[few:]:
-        clipped = {r: (P.Linear(0.5, centred=True, low=0.5 - r / 2, high=0.5 + r / 2), 1.0) for r in ranges}
-        result = compare(instance(**law), clipped)
-        of, free = [result[f"{r}"] for r in ranges], [final(result["no noise"])] * len(ranges)
-        curves.append(Curve("tails", name, ranges, [final(one) for one in of], note=of[0].certificate.claim))
-        curves.append(Curve("tails, no noise", name, ranges, free, note="none"))
-    for panel, rewards in ((CHANCE, "logistic"), (f"{CHANCE}, tails", "gaussian")):
-        uniform = random_play(instance(rewards=rewards)) * horizon
-        curves.append(Curve(panel, CHANCE, [0], [uniform], "#999999 :", "not private"))
-    return curves
+    instance = partial(fb.envs.sphere, *options.shape(M, K, D))
+    studies = [(each, STATISTICS, EPSILONS, dict(contexts=each, rewards="logistic")) for each in ("fresh", "fixed")]
+    ranges = options.pick(RANGES[:2], RANGES, RANGES)
+    studies += [("tails", {name: None}, ranges, law) for name, law in list(TAILS.items())[options.pick(3, 0, 0) :]]
+    for panel, statistics, x, world in studies:
+        env, algos = instance(**world), {}
+        make = partial(with_noise, GREEDY, env, run["horizon"], release=fb.privacy.Decaying(1.5), delta=DELTA)
+        for label, one in statistics.items():
+            algos |= {f"{(label, v)}": make(v if one else 1.0, statistic=one or clipped(v)) for v in x}
+        result = options.sweep(env, algos | {"no noise": GREEDY}, **run)
+        for name in statistics:
+            curves.append(along(panel, name, x, (result[f"{(name, v)}"] for v in x)))
+        free = along(panel, "no noise", x, [result["no noise"]] * len(x)).but(note="none")
+        curves.append(free.but(panel="tails, no noise", label=next(iter(statistics))) if panel == "tails" else free)
+    chances = ((CHANCE, "logistic"), (f"{CHANCE}, tails", "gaussian"))
+    return [*curves, *(uniform(instance(rewards=rewards), run["horizon"], panel) for panel, rewards in chances)]
 
 
 def picture(curves: list[Curve]) -> Picture:
     curves, shown = dressed(curves, LOOKS), []
-    clicks, uniform = (round(the(curves, panel).mean[0], -2) for panel in (CHANCE, f"{CHANCE}, tails"))
+    clicks, chance = (round(the(curves, panel).mean[0], -2) for panel in (CHANCE, f"{CHANCE}, tails"))
     for contexts in ("fresh", "fixed"):
         *private, free = pick(curves, contexts)
         words = dict(enumerate([*(f"ε = {e:g}" for e in free.x), "no\nnoise"]))
@@ -96,7 +79,7 @@ def picture(curves: list[Curve]) -> Picture:
     panel = Panel(tails, "heavy tails, ε = 1, certified", *words, label="(c): {label}", spread=0.06, also=raw)
     panel.xticks = {**{r: f"{r:g}" for r in tails[0].x}, last: "none"}
     panel.axes |= dict(xscale="log", yscale="log", xlim=(0.2, 2 * last))
-    panel.level, name = {f"(c): {CHANCE}": uniform}, list(TAILS)[2] if len(tails) > 2 else tails[0].label
+    panel.level, name = {f"(c): {CHANCE}": chance}, list(TAILS)[2] if len(tails) > 2 else tails[0].label
     (linear, logistic), student, free = pick(curves, "fresh")[:2], the(tails, label=name), the(frees, label=name)
     return Picture(
         [*shown, panel],

@@ -1,20 +1,13 @@
 """Draws what silos that lie cost, by how many they are, what they say, and the rule by which the server adds up.
 
-python experiments/beyond_liars.py [--smoke | --full] [--redraw]
-
-Every silo sends its private sums [W | U], with noise of its own at delta = 1 / (10 M T), or without privacy. A share of
-the silos sends something else: minus its sums, minus a thousand times its sums, a random message of the same size, or
-the sums that it would have if the reward of every arm were its first feature. The server takes the plain sum of what it
-is sent, or M times the median of every coordinate, the geometric median, or the mean of the middle half. Agents play
-greedily on it, from the round on that `Federated.patient` chooses for the noise of each rule. Regret is that of the
-users of all silos: those of silos that lie are served by the same rule.
+Every silo sends its private sums [W | U]; a share of the silos sends something else. The server takes the plain sum, or
+M times the median of every coordinate, the geometric median, or the mean of the middle half. Agents play greedily from
+the round on that `Federated.patient` chooses for each rule. Regret is that of the users of all silos.
 """
 
-from typing import Any
-
-from curves import Curve, claimed, final, pick, random_play, ratio, the
-from drawing import CHANCE, Panel, Picture, main
-from options import Size
+from curves import along, pick, ratio, the, uniform
+from drawing import CHANCE, Curve, Panel, Picture, Size, level, main
+from recipes import GREEDY, with_noise
 
 import fedbandit_jax as fb
 
@@ -35,54 +28,39 @@ ATTACKS = {
 EPSILONS = {"ε = 1": 1.0, "ε = 5": 5.0, "not private": None}
 
 
-def recipe(rule: str, epsilon: float | None, spec: fb.Spec, horizon: int) -> fb.algos.Federated:
-    """Returns greedy play on growing batches."""
-    made: dict[str, Any] = dict(policy=fb.algos.Greedy(), schedule=fb.schedules.Geometric(1.5, first=2), aggregate=rule)
-    if epsilon is None:
-        return fb.algos.Federated(**made)
-    budget = fb.privacy.Budget(epsilon, 1 / (10 * spec.n_agents * horizon))
-    statistic = fb.privacy.Linear(centred=True, gram_scale=0.5)
-    mechanism = fb.privacy.Mechanism(budget, fb.privacy.Decaying(1.5), statistic=statistic)
-    return fb.algos.Federated(**made, privacy=mechanism).patient(spec, horizon)
-
-
 def measure(options: Size) -> list[Curve]:
     """Returns final regret against the share of liars, for every rule, attack and epsilon."""
     run = options.ends(20, 1000, 2000, seeds=(2, 16, 32), fresh=3000)
     shares = options.pick(SHARES[3:4], SHARES[1:], SHARES[1:])
-    env, horizon = fb.envs.sphere(*options.shape(M, K, D), rewards="bernoulli"), run["horizon"]
-    rules = options.pick(["sum", "trimmed_mean"], [*RULES], [*RULES])
-    plain = {(e, rule): recipe(rule, value, env.spec, horizon) for e, value in EPSILONS.items() for rule in rules}
-    algos: dict[str, fb.Algorithm] = {}
-    for (e, rule), algo in plain.items():
+    env, algos = fb.envs.sphere(*options.shape(M, K, D), rewards="bernoulli"), {}
+    early = GREEDY.replace(schedule=fb.schedules.Geometric(1.5, first=2))
+    asked = [(e, rule) for e in EPSILONS for rule in options.pick(["sum", "trimmed_mean"], [*RULES], [*RULES])]
+    for e, rule in asked:
+        plain = early.replace(aggregate=rule)
+        algo = with_noise(plain, env, run["horizon"], EPSILONS[e], fb.privacy.Decaying(1.5))
         algos[f"{e} {rule}"] = algo.replace(liars=fb.privacy.Liars(0.0))
-        for attack in ATTACKS:
-            for share in shares:
-                algos[f"{e} {rule} {attack} {share}"] = algo.replace(liars=fb.privacy.Liars(share, attack))
+        algos |= {
+            f"{e} {rule} {attack} {share}": algo.replace(liars=fb.privacy.Liars(share, attack))
+            for attack in ATTACKS
+            for share in shares
+        }
     result, curves = options.sweep(env, algos, **run), []
-    for e, rule in plain:
+    for e, rule in asked:
         for attack, words in ATTACKS.items():
-            shown = [result[f"{e} {rule}"], *(result[f"{e} {rule} {attack} {share}"] for share in shares)]
+            shown = [f"{e} {rule}", *(f"{e} {rule} {attack} {share}" for share in shares)]
             name, look = RULES[rule]
-            y = [final(one) for one in shown]
-            curves.append(Curve(f"{e}, {words}", name, (0.0, *shares), y, look, claimed(shown[0])))
-    return [*curves, Curve(CHANCE, CHANCE, [horizon], [horizon * random_play(env)])]
+            curves.append(along(f"{e}, {words}", name, (0.0, *shares), map(result.__getitem__, shown), look))
+    return [*curves, uniform(env, run["horizon"], x=run["horizon"])]
 
 
 def picture(curves: list[Curve]) -> Picture:
     chance, n = the(curves, CHANCE), curves[0].n_seeds
-    panels = [
-        Panel(
-            pick(curves, f"{e}, {words}"),
-            words,
-            "share of silos that lie" if e == "not private" else "",
-            f"{e}\nregret of all users" if words == ATTACKS["sign_flip"] else "",
-            level={CHANCE: chance.mean[0]},
-            yscale="log",
-        )
-        for e in EPSILONS
-        for words in ATTACKS.values()
-    ]
+    panels = []
+    for e in EPSILONS:
+        for words in ATTACKS.values():
+            axis = "share of silos that lie" if e == "not private" else ""
+            panels.append(Panel(pick(curves, f"{e}, {words}"), words, axis, level=level(curves), yscale="log"))
+        panels[-len(ATTACKS)].axes["ylabel"] = f"{e}\nregret of all users"
     seen = []
     for e in EPSILONS:
         rules = {one.label: one for one in pick(curves, f"{e}, {ATTACKS['sign_flip']}")}

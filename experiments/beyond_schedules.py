@@ -1,38 +1,38 @@
 """Compares when to synchronise, at equal privacy: in fixed batches, in growing ones, or when a private test says so.
 
-python experiments/beyond_schedules.py [--smoke | --full] [--redraw]
-
 All have the best certified parts: BLT noise for at most S synchronisations, projection, and widths from the law of the
-noise. The private test is a sparse vector test with threshold D; the raw trigger leaks. Left, all agents are alike.
-Then each agent sees a third of the directions only ("own subspace"), or all see one third, then another, then the
-last ("new subspaces"), which no schedule that is fixed in advance knows of: growing batches win in the first instance
-and lose in the last.
+noise. The private test is a sparse vector test; the raw trigger leaks. (a) All agents are alike. (b) Each sees a third
+of the directions only. (c) All see one third, then the next, which no fixed schedule knows of.
 """
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 import jax.numpy as jnp
-from curves import Curve, ends, mean_error, panels, pick, pm
-from drawing import Panel, Picture, main
+from curves import ends, mean_error, panels, pick, pm
+from drawing import Axes, Curve, Panel, Picture, Size, main
 from jax import lax
-from matplotlib.axes import Axes
-from options import Size
 
 import fedbandit_jax as fb
 
 S, M, K, D = fb.schedules, 50, 10, 10
-THRESHOLDS = (30.0, 100.0, 300.0)
 SHARP = fb.algos.private_fed_lin_ucb(
     fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release="blt"),
     policy=fb.algos.UCB(regularizer="project", confidence="known_noise"),
 )
+BATCHES, GROWTHS, THRESHOLDS = (25, 50, 100), (1.1, 1.2, 1.5), (30.0, 100.0, 300.0)
 FAMILIES: dict[str, list[fb.schedules.Schedule]] = {
-    "fixed batch, B = 25, 50, 100": [S.Every(batch) for batch in (25, 50, 100)],
-    "growing by 1.1 ... 1.5 from 50": [S.Geometric(growth, first=50) for growth in (1.1, 1.2, 1.5)],
+    "fixed batch, B = 25, 50, 100": [S.Every(batch) for batch in BATCHES],
+    "growing by 1.1 ... 1.5 from 50": [S.Geometric(growth, first=50) for growth in GROWTHS],
     "sparse vector, 0.1 ε, S = 64": [S.PrivateLogDet(d, share=0.1, max_syncs=64) for d in THRESHOLDS],
     "raw log det, S = 64": [S.LogDet(d, max_syncs=64) for d in THRESHOLDS],
+}
+NAMES = ("fixed batches of B", "growing by a factor", "private test (sparse vector, 0.1 ε)", "raw log det")
+OFFSETS = {"o": (5, 4), "s": (5, -9), "D": (5, 4), "v": (-20, -7)}  # of the numbers at these markers, in points
+WHERE = {
+    "all alike": "(a) all agents are alike",
+    "own subspace": "(b) each sees a third of directions",
+    "new subspaces": "(c) all see one third, then the next",
 }
 
 
@@ -51,23 +51,11 @@ class Blocks(fb.envs.Sphere):
         return [*(x * scale for x in kept), one]
 
 
-NAMES = dict(
-    zip(FAMILIES, ("fixed batches of B", "growing by a factor", "private test (sparse vector, 0.1 ε)", "raw log det"))
-)
-OFFSETS = {"o": (5, 4), "s": (5, -9), "D": (5, 4), "v": (-20, -7)}  # of the numbers at these markers, in points
-WHERE = {
-    "all alike": "(a) all agents are alike",
-    "own subspace": "(b) each sees a third of directions",
-    "new subspaces": "(c) all see one third, then the next",
-}
-
-
-def compare(families: Iterable[list[Curve]]) -> str:
+def compare(families: list[list[Curve]]) -> str:
     """Returns regret of the best schedule of every family minus that of the first, the best on half of the seeds.
 
     Curves have regret at 0; the other half of the seeds is compared.
     """
-    families = list(families)
     half = families[0][0].n_seeds // 2
     best = [min(members, key=lambda one: one.y[0, :half].mean()).y[0, half:] for members in families]
     return ", ".join(pm(*mean_error(one - best[0]), digits=0) for one in best[1:])
@@ -75,13 +63,11 @@ def compare(families: Iterable[list[Curve]]) -> str:
 
 def measure(options: Size) -> list[Curve]:
     """Returns final regret and synchronisations of every schedule, on the three instances."""
-    run = options.run(90, 4_000, 10_000, seeds=(4, 6, 50))
+    run, curves = options.run(90, 4_000, 10_000, seeds=(4, 6, 50)), []
     sphere = fb.envs.sphere(*options.pick((4, 4, D), (M, K, D), (M, K, D)), rewards="bernoulli")
-    periods = {"all alike": -1, "own subspace": 0, "new subspaces": -(-run["horizon"] // 3)}
     algos = {f"{family}: {one}": SHARP.replace(schedule=one) for family, ones in FAMILIES.items() for one in ones}
     algos = dict(list(algos.items())[:: options.pick(3, 1, 1)])
-    curves = []
-    for name, period in periods.items():
+    for name, period in zip(WHERE, (-1, 0, -(-run["horizon"] // 3))):
         env = Blocks(rewards=sphere.rewards, spec=sphere.spec, period=period)
         curves += ends(options.sweep(env, algos, **run), f"{name}, T = {run['horizon']:,}", "rounds")
     return curves
@@ -90,14 +76,14 @@ def measure(options: Size) -> list[Curve]:
 def picture(curves: list[Curve]) -> Picture:
     shown, words = [], []
     for title in panels(curves):
-        found = {name: [one for one in pick(curves, title) if one.label.startswith(name)] for name in FAMILIES}
+        found = [[one for one in pick(curves, title) if one.label.startswith(name)] for name in FAMILIES]
         where = WHERE[title.partition(",")[0]]
-        words.append(f"{where} {compare(found.values())}")
+        words.append(f"{where} {compare(found)}")
         lines, numbers = [], []
-        for (family, ones), marker in zip(found.items(), OFFSETS):
+        for name, ones, marker in zip(NAMES, found, OFFSETS):
             style = f"{ones[0].style} {'-' if ones[0].note == 'certified' else ':'} {marker}"
             x, y = [max(one.mean[1], 0.5) for one in ones], [one.y[0] for one in ones]
-            lines.append(Curve(title, NAMES[family], x, y, style, ones[0].note))
+            lines.append(Curve(title, name, x, y, style, ones[0].note))
             own = [float(re.findall(r"(?:batch|growth|threshold)=([\d.]+)", one.label)[0]) for one in ones]
             numbers += [(f"{value:g}", (a, b.mean()), marker, ones[0].style) for value, a, b in zip(own, x, y)]
 
@@ -108,7 +94,6 @@ def picture(curves: list[Curve]) -> Picture:
             ax.margins(x=0.14)
 
         shown.append(Panel(lines, where[4:], "synchronisations", xscale="log", yscale="log", also=write))
-    shown[0].axes["ylabel"] = "group regret at T"
     seeds, horizon = curves[0].n_seeds, curves[0].panel.partition("T = ")[2]
     return Picture(
         shown,
@@ -119,6 +104,7 @@ def picture(curves: list[Curve]) -> Picture:
         f"fixed batch, chosen on {seeds // 2} seeds and compared on {seeds - seeds // 2} others: {'; '.join(words)}.",
         height=3.4,
         ncols=4,
+        ylabel="group regret at T",
     )
 
 

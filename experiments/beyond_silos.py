@@ -1,25 +1,19 @@
 """Draws how little silo-level privacy need cost federated linear bandits, one ingredient after the other.
 
-python experiments/beyond_silos.py [--smoke | --full] [--redraw]
-
-Every silo adds its own noise, nobody is trusted but a user's own silo, and all private bars are certified for epsilon =
-1. The first is the best of experiments/beyond.py: BLT noise, and optimism with widths from the law of the noise. Then
-batches grow by half, from round 25 on; what is summed is x (y - 1/2) in place of x y, so that one user moves it by
-less; x x' is halved, which gives it more of the noise and x y less; the release is the best for prefix sums of which
-the first matter most; and agents play greedily with a ridge of 12 standard deviations of the noise, from round 12 or 50
-on. These numbers were chosen on other seeds. An oracle knows the law of all but theta*: the mean of x x', whatever is
-played, so that all noise is on x y. The last bars are not private: greedy play on the same schedule from the same
-round and from round 2 on, and FedLinUCB as in Algorithm 8 of Zhou & Chowdhury (2024).
+Every silo adds its own noise; all private rows are certified for epsilon = 1. The first is the best of `beyond.py`. An
+oracle knows the law of all but theta*: the mean of x x', whatever is played, so that all noise is on x y. The last rows
+are not private; FedLinUCB is that of Algorithm 8 of Zhou & Chowdhury (2024). Numbers were chosen on other seeds.
 """
 
 import re
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from curves import Curve, ends, panels, pick, random_play, ratio, the
-from drawing import CHANCE, Panel, Picture, main
-from options import Size
+from curves import ends, panels, pick, ratio, the, uniform
+from drawing import CHANCE, Curve, Panel, Picture, Size, main
+from recipes import HALF
 
 import fedbandit_jax as fb
 
@@ -78,50 +72,40 @@ def oracle() -> Oracle:
     return Oracle(mean=float(largest.mean()), square=float((largest**2).mean()))
 
 
-def growing(first: int) -> fb.schedules.Schedule:
-    """Returns batches that grow by half."""
-    return fb.schedules.Geometric(1.5, first=first)
-
-
 def ladder(delta: float) -> dict[str, fb.Algorithm]:
     """Returns the algorithms by what was added last."""
-    less: dict[str, Any] = dict(statistic=fb.privacy.Linear(centred=True))
-    half: dict[str, Any] = dict(statistic=fb.privacy.Linear(centred=True, gram_scale=0.5))
+    algos, growing, first = fb.algos, partial(fb.schedules.Geometric, 1.5), FIRST[delta]
 
     def private(policy: Any, schedule: Any, release: Any = "blt", **options: Any) -> fb.Algorithm:
-        budget = fb.privacy.Budget(EPSILON, delta)
-        return fb.algos.Federated(
-            policy=policy, schedule=schedule, privacy=fb.privacy.Mechanism(budget, release, **options)
-        )
+        privacy = fb.privacy.Mechanism(fb.privacy.Budget(EPSILON, delta), release, **options)
+        return algos.Federated(policy=policy, schedule=schedule, privacy=privacy)
 
-    decaying, first = fb.privacy.Decaying(1.5), FIRST[delta]
+    linear, decaying = partial(fb.privacy.Linear, centred=True), fb.privacy.Decaying(1.5)
+    knows = private(oracle(), growing(first), decaying, statistic=linear(gram_scale=ALMOST_NOTHING))
     return {
         "optimism, buffered linear Toeplitz noise, batches of 50": private(KNOWN, 50),
         "+ batches that grow by half, confidence width / 20": private(SLIGHT, growing(25)),
-        "+ centred rewards, x (y − 1/2)": private(SLIGHT, growing(25), **less),
-        "+ x x' halved before noise is added": private(SLIGHT, growing(25), **half),
-        "+ matrix mechanism for growing batches": private(SLIGHT, growing(25), decaying, **half),
-        f"+ greedy play, first release after round {first}": private(GREEDY, growing(first), decaying, **half),
-        "oracle: knows the mean of x x'": private(
-            oracle(), growing(first), decaying, statistic=fb.privacy.Linear(centred=True, gram_scale=ALMOST_NOTHING)
-        ),
-        f"not private: greedy, the same rounds ({first})": fb.algos.Federated(policy=GREEDY, schedule=growing(first)),
-        "not private: greedy, from round 2 on": fb.algos.Federated(policy=GREEDY, schedule=growing(2)),
-        "not private: FedLinUCB, batches of 25": fb.algos.fed_lin_ucb(learns_in_batch=False),
+        "+ centred rewards, x (y − 1/2)": private(SLIGHT, growing(25), statistic=linear()),
+        "+ x x' halved before noise is added": private(SLIGHT, growing(25), statistic=HALF),
+        "+ matrix mechanism for growing batches": private(SLIGHT, growing(25), decaying, statistic=HALF),
+        f"+ greedy play, first release after round {first}": private(GREEDY, growing(first), decaying, statistic=HALF),
+        "oracle: knows the mean of x x'": knows,
+        f"not private: greedy, the same rounds ({first})": algos.Federated(policy=GREEDY, schedule=growing(first)),
+        "not private: greedy, from round 2 on": algos.Federated(policy=GREEDY, schedule=growing(2)),
+        "not private: FedLinUCB, batches of 25": algos.fed_lin_ucb(learns_in_batch=False),
     }
 
 
 def measure(options: Size) -> list[Curve]:
     """Returns the final regret of every algorithm, for each delta."""
     run = options.run(50, 10_000, 10_000, seeds=(2, 16, 25), fresh=2024, stride="log", throw=True)
-    env = fb.envs.sphere(*options.shape(M, K, D), rewards="bernoulli")
-    curves = []
+    env, curves = fb.envs.sphere(*options.shape(M, K, D), rewards="bernoulli"), []
     for delta in list(FIRST)[: options.pick(1, 2, 2)]:
         result = options.sweep(env, ladder(delta), title=f"delta = {delta:g}", **run)
         for one in ends(result, f"δ = {delta:g}, T = {run['horizon']:,}"):
             colour = "#555555" if one.note != "certified" else "#56B4E9" if "oracle" in one.label else "#0072B2"
             curves.append(one.but(style=colour))
-    return [*curves, Curve(CHANCE, CHANCE, [run["horizon"]], [run["horizon"] * random_play(env)])]
+    return [*curves, uniform(env, run["horizon"], x=run["horizon"])]
 
 
 def picture(curves: list[Curve]) -> Picture:
@@ -131,13 +115,12 @@ def picture(curves: list[Curve]) -> Picture:
         first, ours, best, same = panel[0], *panel[5:8]
         start = re.findall(r"\d+", ours.label)[0]
         ratios = ", ".join(ratio(ours.y[0], other.y[0]) for other in (first, best, same))
-        delta = re.sub(r"1e-0?(\d+)", r"10^-\1", title.partition(",")[0])
-        seen.append(f"at {delta}: {ratios}")
-        rows = [one.label.replace(f"round {start}", "round n").replace(f"({start})", "(n)") for one in panel]
-
-        ones = [one.but(label=row) for one, row in zip(panel, rows)]
+        seen.append(re.sub(r"1e-0?(\d+)", r"10^-\1", f"at {title.partition(',')[0]}: {ratios}"))
+        ones = []
+        for one in panel:
+            ones.append(one.but(label=one.label.replace(f"round {start}", "round n").replace(f"({start})", "(n)")))
         words = re.sub(r"1e-0?(\d+)", r"$10^{-\1}$", f"{title}, n = {start}")
-        shown.append(Panel(ones, words, "group regret at T", kind="rows", numbers="{mean:,.0f} ± {error:,.0f}"))
+        shown.append(Panel(ones, words, "group regret at T", kind="rows"))
         shown[-1].axes["xlim"] = (0, 1.2 * max(one.mean[0] for one in panel))
     seeds = curves[0].n_seeds
     return Picture(

@@ -1,27 +1,24 @@
 """Draws what users who return cost, all visits of one protected together: regret against visits, and who is let in.
 
-python experiments/beyond_users.py [--smoke | --full]
-
-The paper's synthetic instance with 2,000 rounds. To each silo come so many users, again and again at random, that each
-comes r times on average. All runs are certified at (1, 0.1) for one user, whose silo leaves out what is beyond bounds.
-First: r visits are let in, maybe all in one batch (group privacy), by the recipes of docs/linear.md and of
-docs/beyond.md; or one to a batch, in batches that are apart, with a release that knows it; or one visit of every user.
-Second: the same where users come for r rounds in a row. Third and fourth: greedy play where c of 16 visits are let in,
-one to a batch, and the share that is left out. Numbers were chosen on other seeds.
+Each user comes r times on average. All runs are certified at (1, 0.1) for one user, whose silo leaves out what is
+beyond bounds. (a) r visits are let in, maybe all in one batch (group privacy), or one to a batch in batches that are
+apart, or one visit of every user. (b) The same where users come for r rounds in a row. (c), (d) Greedy play where c of
+16 visits are let in, and the share that is left out. Numbers were chosen on other seeds.
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
-from curves import Curve, final, gathered, pick, quotient, random_play, the
-from drawing import CHANCE, Panel, Picture, main
-from options import Size
+from curves import final, gathered, pick, quotient, the, uniform
+from drawing import CHANCE, Curve, Panel, Picture, Size, level, main
+from recipes import GREEDY, HALF, with_noise
 
 import fedbandit_jax as fb
 
 M, K, D, BUDGET = 100, 100, 10, fb.privacy.Budget(1.0, 0.1)
 VISITS, REGULAR, LET_IN = (1, 4, 16, 64), 16, (1, 2, 4, 16)
-A, P, S, Users = fb.algos, fb.privacy, fb.schedules, fb.privacy.Users
+P, Users = fb.privacy, fb.privacy.Users
 LEFT_OUT = "contributions left out"
 LOOKS = {
     "group privacy: optimism, batches of 25": "#0072B2 - o",
@@ -34,14 +31,10 @@ ONCE = list(LOOKS)[3]  # c = 1
 SESSIONS = list(LOOKS)[1:2] + list(LOOKS)[3:]  # recipes where users come for some rounds in a row
 
 
-def greedy(unit: Any, release: Any, schedule: Any) -> fb.algos.Federated:
-    privacy = P.Mechanism(BUDGET, release, unit=unit, statistic=P.Linear(centred=True, gram_scale=0.5))
-    return A.Federated(policy=A.Greedy(), schedule=schedule, privacy=privacy)
-
-
 def few(unit: Any, env: Any, horizon: int) -> fb.algos.Federated:
     """Returns greedy play with few contributions of a user, in batches that double, and a longer wait."""
-    early = greedy(unit, P.Decaying(1.0), S.Geometric(2.0, first=1)).patient(env.spec, horizon)
+    doubling = GREEDY.replace(schedule=fb.schedules.Geometric(2.0))
+    early = with_noise(doubling, env, horizon, 1.0, P.Decaying(1.0), delta=0.1, unit=unit)
     first: int = early.schedule.first  # pyright: ignore[reportAttributeAccessIssue]
     return early.replace(first=min(2 * first, horizon))
 
@@ -49,11 +42,11 @@ def few(unit: Any, env: Any, horizon: int) -> fb.algos.Federated:
 def recipes(r: int, env: Any, horizon: int) -> dict[str, fb.algos.Federated]:
     """Returns the recipes where r visits of one user are protected together."""
     apart = Users(r, 1, max(1, horizon // 25 // (2 * r))) if r > 1 else Users()
-    sharp = A.UCB(regularizer="project", confidence="known_noise")
-    once = A.private_fed_lin_ucb(P.Mechanism(BUDGET, "blt", unit=Users(r)), policy=sharp)
-    grows = greedy(Users(r), P.Decaying(1.5), S.Geometric(1.5, first=1)).patient(env.spec, horizon)
-    fixed = greedy(apart, P.BandMF(min(20, horizon // 25), apart), S.Every(25))
-    return dict(zip(LOOKS, [once, grows, fixed, few(Users(), env, horizon)]))
+    sharp = fb.algos.UCB(regularizer="project", confidence="known_noise")
+    once = fb.algos.private_fed_lin_ucb(P.Mechanism(BUDGET, "blt", unit=Users(r)), policy=sharp)
+    grows = with_noise(GREEDY, env, horizon, 1.0, P.Decaying(1.5), delta=0.1, unit=Users(r))
+    banded = P.Mechanism(BUDGET, P.BandMF(min(20, horizon // 25), apart), unit=apart, statistic=HALF)
+    return dict(zip(LOOKS, [once, grows, GREEDY.replace(schedule=25, privacy=banded), few(Users(), env, horizon)]))
 
 
 def measure(options: Size) -> list[Curve]:
@@ -76,33 +69,29 @@ def measure(options: Size) -> list[Curve]:
             left = one.counts.get(LEFT_OUT, np.zeros_like(one.regret))[:, -1] / (n * horizon)
             claim = f"{one.certificate.claim} {one.certificate.epsilon_exact:.2f}"
             points += [
-                (f"regret by {panel}", name, x, final(one), claim),
-                (f"left out by {panel}", name, x, left, claim),
+                (f"{what} by {panel}", name, x, y, claim) for what, y in (("regret", final(one)), ("left out", left))
             ]
-    curves = gathered(points, {**LOOKS, FEW: LOOKS[ONCE]})
-    return [*curves, Curve(CHANCE, CHANCE, [horizon], [horizon * random_play(new)])]
+    return [*gathered(points, {**LOOKS, FEW: LOOKS[ONCE]}), uniform(new, horizon, x=horizon)]
 
 
 def picture(curves: list[Curve]) -> Picture:
     by_r, rows, chance = pick(curves, "regret by r"), pick(curves, "regret by r in a row"), the(curves, CHANCE)
-    row = [  # who comes once comes for one round in a row
-        Curve("", one.label, np.append(1, one.x), np.vstack([alone.y[:1], one.y]), one.style, one.note)
-        if (alone := the(by_r, label=one.label)).x[0] == 1
-        else one
-        for one in rows
-    ]
-    log: dict[str, Any] = dict(xscale="log", look=dict(markersize=6))
-    visits: Any = dict(log, xlabel="visits r of one user, all protected together", yscale="log", xticks=VISITS)
-    visits |= dict(level={CHANCE: chance.mean[0]}, ylabel="group regret at T")
-    let_in: Any = dict(log, xlabel=f"visits c of one user that are let in, of {REGULAR}", label="", xticks=LET_IN)
+    row = []
+    for one in rows:  # who comes once comes for one round in a row
+        alone = the(by_r, label=one.label)
+        whole = one.but(x=np.append(1, one.x), y=np.vstack([alone.y[:1], one.y]))
+        row.append(whole if alone.x[0] == 1 else one)
+    log = partial(Panel, xscale="log", look=dict(markersize=6))
+    visits = partial(log, xlabel="visits r of one user, all protected together", yscale="log", xticks=VISITS)
+    visits = partial(visits, level=level(curves), ylabel="group regret at T")
+    let_in = partial(log, xlabel=f"visits c of one user that are let in, of {REGULAR}", label="", xticks=LET_IN)
     shown = [
-        Panel(by_r, "users come again at random", **visits),
-        Panel(row, "users come for r rounds in a row (r = 1: as in (a))", **visits),
-        Panel(pick(curves, "regret by c"), "r = 16 in (a): c visits let in, one to a batch", **let_in),
-        Panel(pick(curves, "left out by c"), "the runs of (c): what is left out", **let_in),
+        visits(by_r, "users come again at random"),
+        visits(row, "users come for r rounds in a row (r = 1: as in (a))"),
+        let_in(pick(curves, "regret by c"), "r = 16 in (a): c visits let in, one to a batch"),
+        let_in(pick(curves, "left out by c"), "the runs of (c): what is left out", yticks=(0.75, 0.8, 0.85, 0.9, 0.95)),
     ]
-    shown[2].axes["ylabel"] = "group regret at T"
-    shown[3].axes |= dict(ylabel="share of all visits that are left out", yticks=(0.75, 0.8, 0.85, 0.9, 0.95))
+    shown[2].axes["ylabel"], shown[3].axes["ylabel"] = "group regret at T", "share of all visits that are left out"
     shown[1].also = lambda ax: ax.set(ylim=ax.figure.axes[0].get_ylim(), xlim=ax.figure.axes[0].get_xlim())
     optimism, *others = by_r
     best = [min((one for one in others if r in one.x), key=lambda one: one.at(r).mean()) for r in (1, REGULAR)]

@@ -27,6 +27,7 @@ import fedbandit_jax as fb
 
 HERE = Path(__file__).parent
 COLUMNS = ("panel", "label", "style", "note", "x", "y")
+CHANCE = "uniform play"
 POINTS = 40  # recorded rounds of a curve that are kept
 DATA = ("--movielens", "--mslr")  # options whose value is a folder of one machine, and is not kept
 SHARED = ("curves", "drawing", "options")  # modules of helpers, whose code is in no digest
@@ -283,6 +284,22 @@ def random_play(env: Any, seed: int = 0) -> float:
     options: dict[str, Any] = dict(horizon=rounds, stride=rounds, seeds=16, progress=False, throw=False)
     result = fb.simulate(env, fb.algos.Uniform(), key=jax.random.key(seed), **options)
     return float(result.regret[:, -1].mean()) / rounds
+
+
+def uniform(env: Any, horizon: int, panel: str = CHANCE, x: float = 0) -> Curve:
+    """Returns the mean group regret of random arms after `horizon` rounds."""
+    return Curve(panel, CHANCE, [x], [random_play(env) * horizon], "#999999 -.", "not private")
+
+
+def along(panel: str, label: str, x: Any, results: Iterable[fb.Result], style: str = "", value: Any = final) -> Curve:
+    """Returns a value of results of one algorithm each, by default their final regret, at the points x."""
+    results = list(results)
+    return Curve(panel, label, x, [value(one) for one in results], style, claimed(results[0]))
+
+
+def sent(result: fb.Result) -> np.ndarray:
+    """Returns the final number of uploads and downloads (S,) of the one algorithm of a result."""
+    return result.communication["rounds"][:, -1]
 
 
 def written(curves: Sequence[Curve]) -> str:

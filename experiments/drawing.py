@@ -15,7 +15,7 @@ import curves as kept
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from curves import Curve
+from curves import CHANCE, Curve, the
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import (
@@ -50,7 +50,6 @@ STYLE: dict[Any, Any] = {
 plt.rcParams.update(STYLE)
 # Lines that no algorithm has, such as uniform play.
 REFERENCE: dict[str, Any] = dict(color="#999999", linestyle="-.", linewidth=0.9)
-CHANCE = "uniform play"
 Options = TypeVar("Options", bound=Size)
 
 
@@ -86,7 +85,7 @@ class Panel:
         *,
         kind: Literal["points", "lines", "bars", "rows"] = "points",
         label: str = "{label}",
-        numbers: str = "",
+        numbers: str = "{mean:,.0f} ± {error:,.0f}",
         band: float = 1.0,
         open: Callable[[Curve], bool] = lambda one: False,
         spread: float = 0.0,
@@ -149,6 +148,7 @@ class Picture:
         shape: rows and columns; by default one row.
         mosaic: places of the panels in the order of their letters, as for `plt.subplot_mosaic`, in place of a shape.
         ncols: columns of the legend.
+        ylabel: words at the axes of the first column.
         grid: more arguments of `plt.subplots`.
     """
 
@@ -160,6 +160,7 @@ class Picture:
     shape: tuple[int, int] | None = None
     mosaic: str = ""
     ncols: int = 3
+    ylabel: str = ""
     grid: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def figure(self) -> Figure:
@@ -171,6 +172,8 @@ class Picture:
         else:
             figure, grid = plt.subplots(*self.shape or (1, len(self.panels)), squeeze=False, **size)
             axes = list(grid.flat)
+        for panel in self.panels[:: self.shape[1] if self.shape else len(self.panels)] if self.ylabel else ():
+            panel.axes["ylabel"] = self.ylabel
         for letter, panel, ax in zip("abcdefghijkl", self.panels, axes):
             ax.set_title(spaced(f"({letter}) {panel.title}" if panel.title and len(self.panels) > 1 else panel.title))
             render(panel, ax)
@@ -274,6 +277,16 @@ def render(panel: Panel, ax: Axes) -> None:
     if panel.also:
         panel.also(ax)
     ax.set(**{key: value for key, value in panel.axes.items() if key not in scales})
+
+
+def uncertified(one: Curve) -> bool:
+    """Returns whether the note of a curve is no certificate, for `Panel.open`."""
+    return one.note != "certified"
+
+
+def level(curves: Sequence[Curve], panel: str | None = None) -> dict[str, float]:
+    """Returns the line of uniform play, for `Panel.level`."""
+    return {CHANCE: the(curves, panel, CHANCE).mean[0]}
 
 
 def ticks(axis: Any, places: Iterable[float] | Mapping[float, str]) -> None:

@@ -1,14 +1,7 @@
 """Draws Figure 2 (b) of Liu et al. (2022): regret and clusters on MovieLens, 40 users on 5 servers, T = 200,000.
 
-python experiments/liu2022_fig2b.py [--movielens DIR] [--thetas user] [--scale 0.005] [--smoke | --full]
-
-The authors' script takes the first 40 of 1,000 users of a file that is not published as data, and offers them random
-items. Here users and items are those of your copy of MovieLens (ml-latest-small has 610 users; the 40 most active ones
-are taken); without a copy they are made up, and the title says so. With --thetas centroid the users of a cluster are
-exactly alike, as the paper's theory assumes; with --thetas user they are only similar, as k-means finds them.
-
-The paper says the same of this figure as of Figure 2 (a), and that clusters are found later. The script prints which of
-the paper's inequalities are seen.
+The authors take 40 of 1,000 users of a file that is not published as data. Here users and items are those of your copy
+of MovieLens (ml-latest-small; the most active users), or made up without a copy, and the title says so.
 """
 
 import dataclasses
@@ -65,18 +58,14 @@ class Fig2b(LiuOptions):
 def main(options: Fig2b) -> None:
     env, title = None, ""
     if not options.redraw:
-        data = options.data()
+        data, what = options.data(), "made-up" if options.movielens is None else "MovieLens"
         env = fb.envs.community(**data.arguments(), n_servers=5)
-        where = (
-            f"n = {len(data.thetas)} users on L = 5 servers, m = {options.clusters} clusters (k-means), K = 10, d = 10"
-        )
-        what = "made-up" if options.movielens is None else "MovieLens"
+        where = f"n = {len(data.thetas)} users on L = 5 servers, m = {options.clusters} clusters (k-means)"
         own = f"one preference vector per {'cluster' if options.thetas == 'centroid' else 'user'}"
-        title = f"Liu et al. (2022), Fig. 2 (b): {what}, {where}\n{own}. Target ε = 1, δ = 0.1"
+        title = f"Liu et al. (2022), Fig. 2 (b): {what}, {where}, K = 10, d = 10\n{own}. Target ε = 1, δ = 0.1"
         title += f", confidence widths × {options.scale:g}" if options.scale != 1 else ""
-    methods = options.methods(fb.privacy.Budget(1.0, 0.1), options.scale)
     paper = Says("Fig. 2 (b)", "", "T=200,000, 40 of 1,000 users, 10 seeds", "")
-    liu_figure(options, env, methods, title, paper, options.run(500, 200_000, 262_142))
+    liu_figure(options, env, options.methods(scale=options.scale), title, paper, options.run(500, 200_000, 262_142))
 
 
 if __name__ == "__main__":

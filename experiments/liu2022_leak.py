@@ -1,17 +1,8 @@
 """Shows what clusters, upload times and actions of others tell about one round, in CDP-FCLUB-DC (Liu et al. 2022).
 
-python experiments/liu2022_leak.py [--smoke | --full]
-
-Two data sets differ in one round of one user. An auditor sees nothing but (a) who is in one local cluster in the end;
-(b) after which rounds something is uploaded; or (c), as Definition 1 has it, one action of a local cluster of *another*
-server. As printed, raw statistics decide about all three.
-
-(a) The round decides whether the link of two users is cut. (b) There is noise in the determinant that decides about
-uploads, but it is the same at every test until the next upload, so that an upload right after a round can only be due
-to what was in that round. The factor U is such that noise decides about the first upload. (c) If the link is cut, a
-phase begins with new sums, and else the old ones go on, to which 3 rho I has been added at every upload. The user of
-the other server is offered a vector of length 1, and 18 others of length 0.99 along the other axes: whether noise can
-make her choose one of these depends on how large estimates are beside widths, which differs between the two.
+As printed, raw statistics decide about all three. (a) The round decides whether the link of two users is cut. (b) An
+upload right after a round can only be due to it, as noise is the same at every test until the next upload. (c) If the
+link is cut, a phase begins with new sums, and an action of a local cluster of another server tells (Definition 1).
 """
 
 import dataclasses
@@ -21,9 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 from curves import Curve, panels, pick
-from drawing import Panel, Picture, Says, main
-from matplotlib.axes import Axes
-from options import Size
+from drawing import Axes, Panel, Picture, Says, Size, main
 
 import fedbandit_jax as fb
 from fedbandit_jax.audits import Case
@@ -31,7 +20,8 @@ from fedbandit_jax.audits.clusters import TranscriptOfVisits, labels, spec_of_vi
 from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu
 
 BUDGET, DELTAS = fb.privacy.Budget(1.0, 0.1), (1e-3, 1e-2, 0.1)
-DIM, SHORT = 10, 0.99  # of (c)
+MU = gaussian_mu(BUDGET.epsilon, BUDGET.delta)
+DIM, SHORT = 10, 0.99  # of (c): one vector of length 1, and others of this length along the other axes
 ALGOS = {
     "CDP-FCLUB-DC, exact noise": fb.algos.FCLUB(BUDGET),
     "CDP-FCLUB-DC, noise as printed": fb.algos.FCLUB(BUDGET, calibration="theorem"),
@@ -60,8 +50,7 @@ def actions(algo: fb.algos.FCLUB, *, name: str) -> Case:
     def with_last(data: Any) -> Any:
         x, y, users = data
         offered = np.zeros((len(x), 1, len(items), DIM), np.float32)
-        offered[..., :2] = x
-        offered[-1, 0] = items
+        offered[..., :2], offered[-1, 0] = x, items
         answers = np.tile(y, (1, 1, len(items))).astype(np.float32)
         answers[-1] = 0
         return offered, answers, np.append(users[:-1], 1).astype(np.int32)  # of three users, user 1 is on server 1
@@ -89,28 +78,23 @@ def measure(options: Size) -> list[Curve]:
 
 def allowed(ax: Axes) -> None:
     """Draws the epsilon that noise of (1, 0.1) is worth, and the claim."""
-    deltas = np.geomspace(DELTAS[0], DELTAS[-1], 50)
-    mu = gaussian_mu(BUDGET.epsilon, BUDGET.delta)
-    values, label = [gaussian_epsilon(mu, delta) for delta in deltas], "what Gaussian noise of (ε = 1, δ = 0.1) allows"
-    ax.plot(deltas, values, "-.", color="#999999", label=label)
+    deltas, label = np.geomspace(DELTAS[0], DELTAS[-1], 50), "what Gaussian noise of (ε = 1, δ = 0.1) allows"
+    ax.plot(deltas, [gaussian_epsilon(MU, delta) for delta in deltas], "-.", color="#999999", label=label)
     ax.plot(BUDGET.delta, BUDGET.epsilon, "*", color="k", markersize=9, label="claim of Theorem 3", zorder=9)
 
 
 def picture(curves: list[Curve]) -> Picture:
-    shown, seen = [], []
+    shown, seen, deltas = [], [], curves[0].x
     for panel, words in zip(panels(curves), CASES.values()):
         ones = pick(curves, panel)
-        named = [one.but(label=WORDS.get(one.label, one.label)) for one in ones]
-        shown.append(Panel(named, f"{words}\n{ones[0].note} runs of each data set", "δ", xscale="log", also=allowed))
+        named, title = [one.but(label=WORDS.get(one.label, one.label)) for one in ones], f"{words}\n{ones[0].note}"
+        shown.append(Panel(named, f"{title} runs of each data set", "δ", spread=0.1, xscale="log", also=allowed))
         shown[-1].open, shown[-1].xticks = lambda one: "printed" in one.label, DELTAS
-        shown[-1].spread = 0.1
         found = [f"{one.label} {', '.join(f'{y:.2f}' for y in one.mean)}" for one in ones]
         seen.append(f"{words}: {'; '.join(found)}")
-    shown[0].axes["ylabel"] = "ε is at least (95 % confidence)"
-    mu = gaussian_mu(BUDGET.epsilon, BUDGET.delta)
-    noise = ", ".join(f"{gaussian_epsilon(mu, delta):.2f}" for delta in curves[0].x)
-    at = ", ".join(f"{delta:g}" for delta in curves[0].x)
-    says = f"lower bounds of ε at δ = {at}, where Gaussian noise of (1, 0.1) allows {noise}. {'. '.join(seen)}"
+    noise = ", ".join(f"{gaussian_epsilon(MU, delta):.2f}" for delta in deltas)
+    says = f"lower bounds of ε at δ = {', '.join(f'{delta:g}' for delta in deltas)}, where Gaussian noise of (1, 0.1) "
+    says += f"allows {noise}. {'. '.join(seen)}"
     claim = "CDP-FCLUB-DC is (1, 0.1, L, m)-CDP: actions of other local clusters hardly depend on one round"
     return Picture(
         shown,
@@ -119,6 +103,7 @@ def picture(curves: list[Curve]) -> Picture:
         "others tell them apart by what they see. Dotted: no privacy claim",
         [Says("Theorem 3, Definition 1", claim, "any", says)],
         ncols=2,
+        ylabel="ε is at least (95 % confidence)",
         grid=dict(sharey=True),
     )
 

@@ -1,20 +1,14 @@
 """Decides the order of Figure 2 (a) of Liu et al. (2022) without noise, on 48 seeds, as ten leave it open.
 
-python experiments/liu2022_order.py [--smoke | --full]
-
-(a) Paired differences of final regret, one row for each inequality that Section 5 implies: its text compares
-CDP-FCLUB-DC with the others, and says that it is worse than FCLUB and FCLUB-DC. Seeds differ in how near two of their
-four preference vectors are, so that ten of them do not decide. (b) In which share of seeds the clusters are exactly
-right from round t on. The paper says of MovieLens that they are ("after all user clusters are correctly detected").
+(a) Paired differences of final regret, one row for each inequality that Section 5 implies. Seeds differ in how near two
+of their four preference vectors are. (b) In which share of seeds the clusters are exactly right from round t on.
 """
 
 import numpy as np
-from clusters import LOOKS, SEATS, LiuOptions, decided
+from clusters import LOOKS, WHERE, LiuOptions, decided
 from curves import Curve, final, pick
 from drawing import Panel, Picture, Says, main
 from scipy import stats
-
-import fedbandit_jax as fb
 
 SHOWN = ("FCLUB", "FCLUB-DC", "CLUB", "SCLUB", "LinUCB")
 CLAIMS = [("FCLUB", "FCLUB-DC")] + [(one, other) for one in SHOWN[:2] for other in SHOWN[2:]]  # less regret, more
@@ -27,9 +21,8 @@ def right_from(rand_index: np.ndarray) -> np.ndarray:
 
 def measure(options: LiuOptions) -> list[Curve]:
     """Returns the final regrets of all seeds, and over time whether clusters are right."""
-    every = options.methods(fb.privacy.Budget(1.0, 0.1))
-    run = {**options.run(500, 100_000, 100_000), "seeds": options.pick(2, 48, 100), "stride": "log"}
-    result = options.sweep(options.instance(), {name: every[name] for name in SHOWN}, **run, store=options.store)
+    run, every = options.run(500, 100_000, 100_000, seeds=(2, 48, 100), stride="log"), options.methods()
+    result = options.sweep(options.instance(), {name: every[name] for name in SHOWN}, **run)
     curves = [Curve("regret", name, [run["horizon"]], [final(result[name])]) for name in SHOWN]
     few = np.unique(np.linspace(0, len(result.rounds) - 1, 40).round().astype(int))  # rounds are spaced by logarithms
     right = [right_from(result[name].gauges["adjusted Rand index"])[:, few].T for name in SHOWN[:2]]
@@ -38,26 +31,23 @@ def measure(options: LiuOptions) -> list[Curve]:
 
 def picture(curves: list[Curve]) -> Picture:
     ends, n = {one.label: one.y[-1] for one in pick(curves, "regret")}, curves[0].n_seeds
-    colours = {name: LOOKS[name].split()[0] for name in SHOWN}
-    differ = [Curve("", f"{b} minus {a}", [0], [ends[b] - ends[a]], colours[a]) for a, b in CLAIMS]
+    differ = [Curve("", f"{b} minus {a}", [0], [ends[b] - ends[a]], LOOKS[a].split()[0]) for a, b in CLAIMS]
     left = Panel(differ, "right of 0: as the paper implies", "difference of regret at T, paired", kind="rows")
-    left.numbers, left.band = "{mean:,.0f} ± {error:,.0f}", float(stats.t.ppf(0.975, n - 1))
-    left.also = lambda ax: ax.axvline(0, color="#999999")
+    left.band, left.also = float(stats.t.ppf(0.975, n - 1)), lambda ax: ax.axvline(0, color="#999999")
     right = [one.but(style=LOOKS[one.label]) for one in pick(curves, "right")]
     shares = Panel(right, "all clusters exactly right from $t$ on", "round $t$", "share of seeds", xscale="log")
     shares.xticks = (10_000, 30_000, 100_000)
     shares.axes |= dict(ylim=(0, 0.5), xlim=(9e3, 1.1e5))
-    shown = ", ".join(f"{one.label} {one.mean[-1]:.0%}" for one in right)
+    seen = f"in part, in these shares of seeds at T: {', '.join(f'{one.label} {one.mean[-1]:.0%}' for one in right)}"
     claim = "FCLUB and FCLUB-DC beat CLUB, SCLUB, LinUCB, as follows from what is said of CDP-FCLUB-DC"
-    seen, right = decided(ends, CLAIMS), f"in part, in these shares of seeds at T: {shown}"
     return Picture(
         [left, shares],
         "FCLUB and FCLUB-DC have the least regret",
-        f"n = 40, m = 4 {SEATS['consecutive']}, L = 5, K = 10, d = 10, T = {curves[0].x[0]:,.0f}, {n} seeds, not "
-        "private. Bars are 95 % intervals in (a), and one standard error of a share in (b)",
+        f"{WHERE}, T = {curves[0].x[0]:,.0f}, {n} seeds, not private. Bars are 95 % intervals in (a), and one standard "
+        "error of a share in (b)",
         [
-            Says("Fig. 2(a)", claim, f"10 seeds; {n} here", seen),
-            Says("Section 5, of MovieLens", "all user clusters are correctly detected", "synthetic users here", right),
+            Says("Fig. 2(a)", claim, f"10 seeds; {n} here", decided(ends, CLAIMS)),
+            Says("Section 5, of MovieLens", "all user clusters are correctly detected", "synthetic users here", seen),
         ],
         height=3.4,
     )

@@ -1,11 +1,7 @@
 """Draws the parameter study of Liu et al. (2022), Appendix E.2: regret after T rounds against epsilon, d, n, m and L.
 
-python experiments/liu2022_parameters.py [--smoke | --full]
-
-As in the authors' script m is varied with n = 5 m users on L = 5 servers, L with n = 5 L users in m = 5 clusters, and
-the others around n = 40, m = 4, L = 5 and d = 10. The axis of (a) is the target epsilon, as in the paper; what the
-noise gives by itself for all phases together is below it. In (a) FCLUB-DC and LinUCB, which have no epsilon, are those
-of (b) at d = 10: the same runs.
+As in the authors' script m is varied with n = 5 m users, L with n = 5 L users in 5 clusters. In (a) FCLUB-DC and
+LinUCB, which have no epsilon, are those of (b) at d = 10: the same runs.
 """
 
 import numpy as np
@@ -17,51 +13,37 @@ import fedbandit_jax as fb
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0)
 HOME = dict(n_users=40, n_servers=5, n_clusters=4, dim=10)
-STUDIES = {  # title -> axis, values, the shape at a value
-    "(b) features (n=40, m=4, L=5)": ("d", (5, 10, 20), lambda d: {**HOME, "dim": d}),
-    "(c) users (m=4, L=5)": ("n", (20, 40, 80), lambda n: {**HOME, "n_users": n}),
-    "(d) clusters (n=5m, L=5)": ("m", (2, 5, 10), lambda m: {**HOME, "n_clusters": m, "n_users": 5 * m}),
-    "(e) servers (n=5L, m=5)": ("L", (2, 5, 10), lambda s: {**HOME, "n_clusters": 5, "n_servers": s, "n_users": 5 * s}),
+STUDIES = {  # title -> axis, its words, values, the shape at a value
+    "(b) features (n=40, m=4, L=5)": ("d", "features d", (5, 10, 20), lambda d: dict(dim=d)),
+    "(c) users (m=4, L=5)": ("n", "users n", (20, 40, 80), lambda n: dict(n_users=n)),
+    "(d) clusters (n=5m, L=5)": ("m", "clusters m", (2, 5, 10), lambda m: dict(n_clusters=m, n_users=5 * m)),
+    "(e) servers (n=5L, m=5)": ("L", "servers L", (2, 5, 10), lambda s: dict(n_clusters=5, n_servers=s, n_users=5 * s)),
 }
 SHOWN = ("FCLUB-DC", "CDP-FCLUB-DC", "LinUCB")
 HOME_TITLE = "(a) privacy (n=40, m=4, L=5, d=10)"
-WORDS = {
-    "ε": "target ε (below: noise alone, CDP-FCLUB-DC)",
-    "d": "features d",
-    "n": "users n",
-    "m": "clusters m",
-    "L": "servers L",
-}
 
 
 def measure(options: LiuOptions) -> list[Curve]:
     """Returns final regrets of all seeds against each parameter, and those of uniform play."""
-    run = options.run(500, 100_000, 100_000)
-    every, env = options.methods(fb.privacy.Budget(1.0, 0.1)), options.instance()
-    epsilons = EPSILONS[:: options.pick(5, 1, 1)]
+    run, every, env = options.run(500, 100_000, 100_000), options.methods(), options.instance()
+    epsilons, horizon = EPSILONS[:: options.pick(5, 1, 1)], run["horizon"]
     private = {name: every[name] for name in LOOKS if name.startswith(PRIVATE)}
-    result, curves = fb.sweep(env, private, grid=dict(epsilon=epsilons), **run, store=options.store), []
+    result, curves = fb.sweep(env, private, grid=dict(epsilon=epsilons), **run), []
     for name, algo in private.items():
         finals = [final(result[f"{name}(epsilon={e})"]) for e in epsilons]
-        given = [worth(algo.replace(epsilon=e), env, run["horizon"]) for e in epsilons]
-        curves.append(Curve(HOME_TITLE, name, epsilons, finals, LOOKS[name]))
-        curves.append(Curve("worth", name, epsilons, given))
-    random = random_play(env, options.seed) * run["horizon"]
+        given = [worth(algo.replace(epsilon=e), env, horizon) for e in epsilons]
+        curves += [Curve(HOME_TITLE, name, epsilons, finals, LOOKS[name]), Curve("worth", name, epsilons, given)]
+    random = random_play(env, options.seed) * horizon
     curves.append(Curve(HOME_TITLE, CHANCE, epsilons, [random] * len(epsilons), LOOKS[CHANCE]))
-    found: dict[tuple[int, ...], dict[str, np.ndarray]] = {}
-    for title, (_, values, shape_at) in STUDIES.items():
+    for title, (_, _, values, shape) in STUDIES.items():
         values = values[: options.pick(1, 9, 9)]
-        for shape in (tuple(shape_at(value).values()) for value in values):
-            if shape not in found:
-                env = options.instance(**dict(zip(HOME, shape)))
-                one = fb.sweep(env, {name: every[name] for name in SHOWN}, **run, store=options.store)
-                found[shape] = {name: final(one[name]) for name in SHOWN}
-                found[shape][CHANCE] = np.full(run["seeds"], random_play(env, options.seed) * run["horizon"])
-                print(shape, {name: f"{values.mean():,.0f}" for name, values in found[shape].items()}, flush=True)
-        for name in (*SHOWN, CHANCE):
-            finals = np.stack([found[tuple(shape_at(value).values())][name] for value in values])
-            curves.append(Curve(title, name, values, finals[:, :1] if name == CHANCE else finals, LOOKS[name]))
-    return [*curves, Curve("words", "T", [0], [run["horizon"]])]
+        envs = [options.instance(**HOME | shape(value)) for value in values]
+        results = [options.sweep(env, {name: every[name] for name in SHOWN}, title=title, **run) for env in envs]
+        for name in SHOWN:
+            curves.append(Curve(title, name, values, [final(one[name]) for one in results], LOOKS[name]))
+        chance = [random_play(env, options.seed) * horizon for env in envs]
+        curves.append(Curve(title, CHANCE, values, chance, LOOKS[CHANCE]))
+    return [*curves, Curve("words", "T", [0], [horizon])]
 
 
 def picture(curves: list[Curve]) -> Picture:
@@ -71,17 +53,16 @@ def picture(curves: list[Curve]) -> Picture:
         if one.label in ("FCLUB-DC", "LinUCB"):
             home.append(one.but(x=ends, y=one.y[one.x == HOME["dim"]].repeat(2, 0), style=one.style.split()[0]))
     shown, order = [], {"holds": [], "undecided": [], "reversed": []}
-    for title in (HOME_TITLE, *STUDIES):
+    epsilon = {HOME_TITLE: ("ε", "target ε (below: noise alone, CDP-FCLUB-DC)")}
+    for title, (letter, words, *_) in (epsilon | STUDIES).items():
         panel = pick(curves, title)
-        chance = the(panel, label=CHANCE).mean
-        letter = "ε" if title == HOME_TITLE else STUDIES[title][0]
-        ones = [one.per(chance) for one in panel if one.label != CHANCE]
-        ones += [one.per(chance[0]) for one in home] if letter == "ε" else []
-        words = title[4:], WORDS[letter], "regret over uniform play's" * (title[1] in "ad")
-        shown.append(Panel(ones, *words, level={CHANCE: 1}, yscale="log", xticks=panel[0].x))
+        *values, chance = panel
+        ones = [one.per(chance.mean) for one in values]
+        ones += [one.per(chance.mean[0]) for one in home] if letter == "ε" else []
+        shown.append(Panel(ones, title[4:], words, level={CHANCE: 1}, yscale="log", xticks=panel[0].x))
         if letter != "ε":
-            ends = {one.label: one.y for one in panel}
-            for x, better, worse in zip(panel[0].x, ends["FCLUB-DC"], ends["LinUCB"]):
+            both = (the(values, label=name).y for name in ("FCLUB-DC", "LinUCB"))
+            for x, better, worse in zip(panel[0].x, *both):
                 order[verdict(better, worse).split(",")[0]].append(f"{letter}={x:g}")
     given, printed = the(curves, "worth", PRIVATE), the(curves, HOME_TITLE, PRIVATE)
     shown[0].axes["xscale"] = "log"
@@ -104,6 +85,7 @@ def picture(curves: list[Curve]) -> Picture:
         ],
         height=4.6,
         shape=(2, 3),
+        ylabel="regret over uniform play's",
         grid=dict(sharey=True),
     )
 

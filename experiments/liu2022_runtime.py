@@ -1,19 +1,14 @@
 """Draws the running times of Appendix E.4 of Liu et al. (2022): seconds for T rounds against the number of users.
 
-python experiments/liu2022_runtime.py [--smoke | --full]
-
-The paper's appendix has the time of every method at n = 40 and T = 10^5, on synthetic users and on MovieLens.
 Compilation is not counted, and as many seeds run together as there are cores. bench/clustering.py measures more.
 """
 
 import os
 import time
-from typing import Any
 
 import numpy as np
 from clusters import LOOKS, LiuOptions
-from curves import Curve
-from drawing import CHANCE, Panel, Picture, Says, main
+from drawing import CHANCE, Curve, Panel, Picture, Says, main
 
 import fedbandit_jax as fb
 
@@ -22,9 +17,8 @@ NAMES = [name for name in LOOKS if name != CHANCE]
 
 def measure(options: LiuOptions) -> list[Curve]:
     """Returns seconds for all seeds together against n, of each repetition."""
-    run = {**options.run(500, 20_480, 102_400), "progress": False}
+    run, every, curves = options.run(500, 20_480, 102_400, progress=False, store=None), options.methods(), []
     users, repeats = options.pick((20,), (40, 200), (40, 200, 1_000, 5_000)), options.pick(2, 3, 3)
-    every, curves = options.methods(fb.privacy.Budget(1.0, 0.1)), []
     for name in NAMES[:: options.pick(5, 1, 1)]:
         seconds = np.empty((len(users), repeats))
         for i, n in enumerate(users):
@@ -42,18 +36,16 @@ def measure(options: LiuOptions) -> list[Curve]:
 
 def picture(curves: list[Curve]) -> Picture:
     *curves, size = curves
-    users, n = curves[0].x, curves[0].n_seeds
-    order, shown = sorted(curves, key=lambda one: np.median(one.y[0])), []
-    for i, number in enumerate(users):
-        ones = [Curve("", one.label, [number], one.y[i : i + 1], LOOKS[one.label].split()[0]) for one in order]
-        axes: Any = dict(kind="rows", numbers="{mean:.1f} ± {error:.1f}", xlim=(0, None))
-        shown.append(Panel(ones, f"n = {number:g} users", "seconds", **axes))
-    seen = f"unstable, on a machine that others used too; medians of {n} runs at n = {users[0]:g}: "
+    n, order, shown = curves[0].n_seeds, sorted(curves, key=lambda one: np.median(one.y[0])), []
+    for i, users in enumerate(curves[0].x):
+        ones = [Curve("", one.label, [users], one.y[i : i + 1], LOOKS[one.label].split()[0]) for one in order]
+        shown.append(Panel(ones, f"n = {users:g} users", "seconds", kind="rows", numbers="{mean:.1f} ± {error:.1f}"))
+        shown[-1].axes["xlim"] = (0, None)
+    seen = f"unstable, on a machine that others used too; medians of {n} runs at n = {curves[0].x[0]:g}: "
     seen += ", ".join(f"{one.label} {np.median(one.y[0]):.1f} s" for one in order)
     spread = max((one.y.max(1) / one.y.min(1)).max() for one in curves)
-    seen += (
-        f". A round has one user, so that n matters little. The longest run takes up to {spread:.2f} times the shortest"
-    )
+    seen += ". A round has one user, so that n matters little. The longest run takes up to "
+    seen += f"{spread:.2f} times the shortest"
     claim = "running times of every method (not at hand, so that nothing is compared)"
     return Picture(
         shown,

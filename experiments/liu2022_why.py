@@ -1,22 +1,13 @@
 """Shows why CDP-FCLUB-DC of Liu et al. (2022) fails once its noise is really added: one cause removed at a time.
 
-python experiments/liu2022_why.py [--smoke | --full]
-
-The instance is that of Figure 2 (a), and epsilon = 1 or 10 is asked for. Bars are regret at T, with the standard error.
-
-- Merging: noisy estimates of all local clusters are near 0, so that all merge; but Homo-DC, which merges everybody
-  without noise, does better than what is left.
-- Width: beta grows with the root of what is added to the diagonal, and with the noise on sum x y.
-- Shift: the 3 rho I that is added at every upload hides the width. With c I on the diagonal and G = sum x x', the bonus
-  sqrt(c x' (c I + G)^-1 x) is about 1 - x' G x / (2 c), nearly the same for all items. Recalibrated, 2 rho I is added
-  once, so that widths do matter: that is why it does worse than the printed noise, at an equal epsilon, too.
-- Lag: without 3 rho I determinants hardly grow, and there are far fewer uploads and downloads.
+The instance is that of Figure 2 (a), and epsilon = 1 or 10 is asked for. Noisy estimates of all local clusters are near
+0, so that all merge. Widths grow with the noise, and the 3 ρI that is added at every upload makes them equal.
 """
 
 from typing import Any
 
 import numpy as np
-from clusters import LOOKS, RECALIBRATED, SEATS, LiuOptions, worth
+from clusters import LOOKS, RECALIBRATED, WHERE, LiuOptions, worth
 from curves import Curve, interval, panels, pick, pm, quotient, random_play, the
 from drawing import CHANCE, Panel, Picture, Says, main
 
@@ -37,8 +28,7 @@ CHANGES: dict[str, dict[str, Any]] = {  # what is removed -> how
 
 def measure(options: LiuOptions) -> list[Curve]:
     """Returns final regret, uploads and downloads, and clusters of all seeds, for each epsilon and cause removed."""
-    env, curves = options.instance(), []
-    run = options.run(500, 100_000, 131_070)
+    env, run, curves = options.instance(), options.run(500, 100_000, 131_070), []
     horizon = run["horizon"]
     for epsilon in options.pick((1.0,), (1.0, 10.0), (1.0, 10.0)):
         every = options.methods(fb.privacy.Budget(epsilon, 0.1))
@@ -46,17 +36,14 @@ def measure(options: LiuOptions) -> list[Curve]:
         for name in NAMES:
             kept = {change: with_ for change, with_ in CHANGES.items() if name == NAMES[0] or "once" not in change}
             algos |= {f"{name}{change}": every[name].replace(**with_) for change, with_ in kept.items()}
-        algos = dict(list(algos.items())[:: options.pick(4, 1, 1)])
-        result = options.sweep(env, algos, **run, store=options.store)
+        result = options.sweep(env, dict(list(algos.items())[:: options.pick(4, 1, 1)]), **run)
         given = [worth(every[name], env, horizon) for name in NAMES]
         title = "target ε = {:g}; noise alone ε = {:.2g}, recalibrated {:.2g}".format(epsilon, *given)
         for label in result:
             one = result[label]
             values = (one.regret, one.communication["rounds"], one.gauges["clusters"])
-            look = fb.plotting.colour(one)
-            curves.append(Curve(title, label, [0, 1, 2], np.stack([value[:, -1] for value in values]), look))
-        random = random_play(env, options.seed) * horizon
-        curves.append(Curve(title, CHANCE, [0], [random], note=f"{horizon:,}"))
+            curves.append(Curve(title, label, [0, 1, 2], [y[:, -1] for y in values], fb.plotting.colour(one)))
+        curves.append(Curve(title, CHANCE, [0], [random_play(env, options.seed) * horizon], note=f"{horizon:,}"))
     return curves
 
 
@@ -77,12 +64,11 @@ def helps(final: dict[str, np.ndarray]) -> str:
 def picture(curves: list[Curve]) -> Picture:
     shown, seen, better = [], [], []
     for letter, title in zip("ab", panels(curves)):
-        *bars, played = pick(curves, title)
+        *bars, chance = pick(curves, title)
         names = [one.label.removeprefix(f"{NAMES[0]}, ") for one in bars]
         ones = [Curve("", name, [0], one.y[:1], look(one.label)) for name, one in zip(names, bars)]
-        axes: Any = dict(kind="rows", numbers="{mean:,.0f} ± {error:,.0f}", level={CHANCE: played.mean[0]})
-        shown.append(Panel(ones, title.replace("; ", ";\n"), "regret at T", **axes))
-        final = {one.label: one.y[0] for one in bars}
+        shown.append(Panel(ones, title.replace("; ", ";\n"), "regret at T", kind="rows"))
+        shown[-1].level, final = {CHANCE: chance.mean[0]}, {one.label: one.y[0] for one in bars}
         if {NAMES[0] + change for change in CHANGES} <= final.keys():
             least = min((name for name in final if name.startswith(NAMES)), key=lambda name: final[name].mean())
             whole, rest = (quotient(final[name], final["LinUCB"]) for name in (NAMES[0], least))
@@ -95,9 +81,8 @@ def picture(curves: list[Curve]) -> Picture:
     return Picture(
         shown,
         "CDP-FCLUB-DC without merging and widths loses less",
-        f"CDP-FCLUB-DC without some of its parts. n = 40, m = 4 {SEATS['consecutive']}, L = 5, K = 10, d = 10, δ = "
-        f"0.1, T = {horizon}. Mean of {n} seeds ± one standard error. CDP-FCLUB-DC has no privacy claim; others are "
-        "not private",
+        f"CDP-FCLUB-DC without some of its parts. {WHERE}, δ = 0.1, T = {horizon}. Mean of {n} seeds ± one standard "
+        "error. CDP-FCLUB-DC has no privacy claim; others are not private",
         [Says("Fig. 2(a)", claim, f"T=10^5, 10 seeds; {n} seeds here", words)],
         height=4.8,
         grid=dict(sharey=True),

@@ -1,14 +1,8 @@
 """Compares what `fb.plan` recommends with all of its candidates, under seeds that it has not seen.
 
-python experiments/planning.py [--smoke | --full] [--only NAME ...] [--redraw]
-
-Eight instances of different kinds are planned, and three whose silos drop out, lie, or learn of rewards late. Every
-candidate that met the demands, whether it was screened out or not, is then run for the whole horizon under 16 other
-seeds. A row says what was recommended, what was predicted and found, which candidate had the least regret under the
-other seeds, and by how many paired standard errors.
-
-Draws no picture. An instance is kept in planning.json when it is done, in place of its older result. --redraw prints
-the rows of that file again.
+Eleven instances of different kinds are planned. Every candidate that met the demands, whether it was screened out or
+not, is then run for the whole horizon under 16 other seeds. Draws no picture: an instance is kept in planning.json when
+it is done. --redraw prints the rows of that file again.
 """
 
 import dataclasses
@@ -19,11 +13,13 @@ from typing import Any
 import jax
 import numpy as np
 import tyro
-from beyond_policies import instance
-from curves import mean_error
+from curves import final, mean_error
 from options import Size
+from recipes import instance, table
 
 import fedbandit_jax as fb
+
+BUDGET = fb.privacy.Budget(2.0, 1e-5)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,32 +33,29 @@ class PlanningSize(Size):
     only: tuple[str, ...] = ()
 
 
-BUDGET = fb.privacy.Budget(2.0, 1e-5)
-
-
-def table(n_agents: int, n_arms: int, seed: int) -> fb.Environment:
-    """Returns arms that are the same in every round and for every user."""
-    arms, theta = instance(seed)
-    rows, sizes = np.tile(arms[:n_arms], (n_agents, 1)), np.full(n_agents, n_arms)
-    return fb.envs.replay(rows, sizes, theta, n_agents=n_agents, rewards="bernoulli")
+def fixed(n_arms: int, seed: int) -> fb.Environment:
+    """Returns the first arms of an instance of 20."""
+    arms, theta = instance(20, 6, seed)
+    return table(40, arms[:n_arms], theta)
 
 
 def instances() -> dict[str, tuple[fb.Environment, int, dict[str, Any]]]:
     """Returns environments, horizons and other arguments of `fb.plan` by their names."""
-    digits = fb.data.classification("digits", components=2)
+    digits = fb.data.classification("digits", components=2).arguments()
     fresh = fb.envs.sphere(40, 20, 6, rewards="bernoulli")
     stays = {
-        "fresh arms": (fresh, 600),
-        "20 fixed arms": (table(40, 20, 301), 600),
-        "3 fixed arms": (table(40, 3, 302), 600),
-        "a gap": (fb.envs.gap(20, 10, 4), 600),
-        "digits": (fb.envs.replay(**digits.arguments(), n_agents=20, rewards="bernoulli"), 600),
-        "clusters": (fb.envs.clustered(n_users=20, n_servers=4, n_clusters=2, n_arms=10, dim=6), 20_000),
-        "K = 2": (fb.envs.sphere(40, 2, 6, rewards="bernoulli"), 600),
-        "d = 20": (fb.envs.sphere(20, 10, 20, rewards="bernoulli"), 600),
+        "fresh arms": fresh,
+        "20 fixed arms": fixed(20, 301),
+        "3 fixed arms": fixed(3, 302),
+        "a gap": fb.envs.gap(20, 10, 4),
+        "digits": fb.envs.replay(**digits, n_agents=20, rewards="bernoulli"),
+        "clusters": fb.envs.clustered(n_users=20, n_servers=4, n_clusters=2, n_arms=10, dim=6),
+        "K = 2": fb.envs.sphere(40, 2, 6, rewards="bernoulli"),
+        "d = 20": fb.envs.sphere(20, 10, 20, rewards="bernoulli"),
     }
-    all_alike = {name: (env, t, dict(unit="visit") if env.spec.n_users else {}) for name, (env, t) in stays.items()}
-    return all_alike | {
+    rows: dict[str, tuple[fb.Environment, int, dict[str, Any]]] = {name: (env, 600, {}) for name, env in stays.items()}
+    rows["clusters"] = (stays["clusters"], 20_000, dict(unit="visit"))
+    return rows | {
         "10 % away": (fb.envs.dropout(fresh, 0.1), 600, dict(trusted="secagg")),
         "20 % lie": (fresh, 600, dict(liars=0.2)),
         "50 rounds late": (fb.envs.delay(fresh, 50, "geometric"), 600, {}),
@@ -79,30 +72,27 @@ def measure(env: fb.Environment, horizon: int, more: dict[str, Any], options: Pl
     result = fb.sweep(env, able, horizon=horizon, stride=horizon, key=other, **run)
     assert plan.best is not None
     assert plan.best.forecast is not None
+
+    def rounded(values: Any) -> list[float]:
+        return [float(f"{value:.5g}") for value in values]
+
     return {
         "date": datetime.date.today().isoformat(),
         "version": fb.__version__,
         "recommended": plan.best.label,
-        "forecast": [rounded(value) for value in plan.best.forecast[:3]],
-        "regret": {label: [rounded(value) for value in result[label].regret[:, -1]] for label in able},
+        "forecast": rounded(plan.best.forecast[:3]),
+        "regret": {label: rounded(final(result[label])) for label in able},
     }
-
-
-def rounded(value: float) -> float:
-    """Returns five digits of a number, as in other files of numbers."""
-    return float(f"{value:.5g}")
 
 
 def row(name: str, found: dict[str, Any]) -> str:
     """Returns the line of the table for one instance, from what `measure` returned."""
-    final = {label: np.array(values) for label, values in found["regret"].items()}
-    best, least = found["recommended"], min(final, key=lambda label: final[label].mean())
-    excess, paired = mean_error(final[best] - final[least])
-    score = "it is" if least == best else f"{excess:,.0f} ± {paired:,.0f}"
-    mean, error = mean_error(final[best])
+    regret = {label: np.array(values) for label, values in found["regret"].items()}
+    best, least = found["recommended"], min(regret, key=lambda label: regret[label].mean())
+    score = "it is" if least == best else "{:,.0f} ± {:,.0f}".format(*mean_error(regret[best] - regret[least]))
     predicted = "{:,.0f} ({:,.0f} to {:,.0f})".format(*found["forecast"])
-    cells = (name, len(final), best, predicted, f"{mean:,.0f} ± {error:,.0f}")
-    return " | ".join(map(str, ("", *cells, f"{least}: {final[least].mean():,.0f}", score, ""))).strip()
+    cells = (name, len(regret), best, predicted, "{:,.0f} ± {:,.0f}".format(*mean_error(regret[best])))
+    return " | ".join(map(str, ("", *cells, f"{least}: {regret[least].mean():,.0f}", score, ""))).strip()
 
 
 def main(options: PlanningSize) -> None:

@@ -1,20 +1,13 @@
 """Noise at equal privacy of all releases against the visits of a user, by how close together she may come.
 
-python experiments/releases.py [--smoke]
-
 The largest variance of a private prefix sum of S = 80 batches, times the squared sensitivity to all that one user
-contributes. A panel is a rule for her: any batches without a bound for one of them (group privacy), one visit a batch,
-and one visit a batch with batches that are 5 or 20 apart. If silos count together, it is the same at any number of
-silos. In two more panels each of four silos admits a quarter of the visits, 5 batches apart, and has its own noise, or
-one noise is on their sum. Drawn are standard deviations, in units of that of the best release by group privacy, at the
-same number of visits. Nothing is drawn at random.
+contributes. A panel is a rule for her. If silos count together, it is the same at any number of silos; in (e), (f) each
+of four silos admits a quarter of the visits. Nothing is drawn at random.
 """
 
 import numpy as np
-from curves import Curve, pick
-from drawing import Panel, Picture, main
-from matplotlib.axes import Axes
-from options import Size
+from curves import pick
+from drawing import Axes, Curve, Panel, Picture, Size, main
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy import RELEASES, BandMF, Release, Users
@@ -36,17 +29,12 @@ NAMES = {
     "input_perturbation": "noise on every batch",
     "BandMF": "banded, for several visits",
 }
-LOOKS = [f"{colour} {mark}" for colour, mark in zip((fb.plotting.COLOURS[1], *fb.plotting.COLOURS[3:6], "k"), "sD^oX")]
+COLOURS = (fb.plotting.COLOURS[1], *fb.plotting.COLOURS[3:6], "#332288")
+LOOKS = [f"{colour} {mark}" for colour, mark in zip(COLOURS, "sD^oX")]
 
 
 def noise(release: Release, users: Users) -> float:
     return release.largest_variance() * release.sensitivity_sq(users)
-
-
-def of_releases(n_syncs: int, users: Users) -> dict[str, float]:
-    """Returns the noise of every release by name."""
-    made = {**RELEASES, "BandMF": BandMF(n_syncs, users)}
-    return {name: noise(release(n_syncs), users) for name, release in made.items()}
 
 
 def measure(options: Size) -> list[Curve]:
@@ -54,44 +42,35 @@ def measure(options: Size) -> list[Curve]:
     n, visits, curves = options.pick(8, S, S), options.pick(VISITS[:2], VISITS, VISITS), []
     for rule, (per_batch, apart, silos, own) in RULES.items():
         fits = [r for r in visits if not r % silos and (r // silos - 1) * apart < n]
-        found, times = [of_releases(n, Users(r // silos, per_batch, apart)) for r in fits], silos if own else silos**2
-        curves += [Curve(rule, name, fits, [times * one[name] for one in found]) for name in found[0]]
+        users, times = [Users(r // silos, per_batch, apart) for r in fits], silos if own else silos**2
+        made = {name: [noise(make(n), one) for one in users] for name, make in RELEASES.items()}
+        made["BandMF"] = [noise(BandMF(n, one)(n), one) for one in users]
+        curves += [Curve(rule, name, fits, times * np.array(values)) for name, values in made.items()]
     return curves
 
 
 def picture(curves: list[Curve]) -> Picture:
-    first, *_ = grouped = pick(curves, next(iter(RULES)))
-    group = dict(zip(first.x, np.sqrt(np.min([one.mean for one in grouped], axis=0))))
-    shown, best = [], []
-    for rule in RULES:
-        ones = [
-            Curve(rule, NAMES[one.label], one.x, np.sqrt(one.mean) / [group[x] for x in one.x], look)
-            for one, look in zip(pick(curves, rule), LOOKS)
-        ]
-        least, last = np.min([one.mean for one in ones], axis=0), ones[0].x[-1]
+    grouped, shown, best = pick(curves, next(iter(RULES))), [], []
+    group = dict(zip(grouped[0].x, np.sqrt(np.min([one.mean for one in grouped], axis=0))))
+    for i, rule in enumerate(RULES):
+        found = [one.but(y=np.sqrt(one.y)).per([group[x] for x in one.x]) for one in pick(curves, rule)]
+        ones = [one.but(label=NAMES[one.label], style=look) for one, look in zip(found, LOOKS)]
+        least, last = min(one.mean[-1] for one in ones), ones[0].x[-1]
 
-        def also(ax: Axes, least: np.ndarray = least, last: float = last) -> None:
+        def also(ax: Axes, least: float = least, last: float = last) -> None:
             ax.axhline(1, color="0.8", zorder=0)
-            if least[-1] < 1 - NEAR:
-                at = last, least[-1]
-                ax.annotate(f"{least[-1]:.2f}", at, (0, -18), textcoords="offset points", ha="center")
+            if least < 1 - NEAR:
+                ax.annotate(f"{least:.2f}", (last, least), (0, -18), textcoords="offset points", ha="center")
             if last < VISITS[-1]:
                 words = f"{VISITS[-1]} visits\ndo not fit"
                 ax.text(18, 1.2, words, ha="right", fontsize="small", color="#666666")
 
-        panel = Panel(
-            ones, rule, "visits of a user" if rule in list(RULES)[3:] else "", spread=0.07, xticks=VISITS, also=also
-        )
-        panel.yticks, panel.look = (
-            (0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.5, 2, 3, 4),
-            dict(mfc="none", markersize=7, linewidth=0.8),
-        )
+        panel = Panel(ones, rule, "visits of a user" if i > 2 else "", spread=0.07, xticks=VISITS, also=also)
+        panel.yticks = (0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.5, 2, 3, 4)
+        panel.look = dict(mfc="none", markersize=7, linewidth=0.8)
         panel.axes |= dict(xscale="log", yscale="log", xlim=(0.7, 23), ylim=(0.24, 4.5))
         shown.append(panel)
-        best.append((least[-1], last))
-    for panel in shown[::3]:
-        panel.axes["ylabel"] = "standard deviation / group privacy's best"
-    less = ", ".join(f"{least:.2f} ({visits:g} visits)" for least, visits in best[1:])
+        best.append(f"{least:.2f} ({last:g} visits)")
     first = {one.label: one.mean[0] for one in shown[0].curves}
     equal = [name for name, value in first.items() if value <= 1 + NEAR]
     return Picture(
@@ -100,11 +79,12 @@ def picture(curves: list[Curve]) -> Picture:
         f"Sums of S = {S} batches at equal privacy of all that one user contributes. Drawn is the largest standard "
         "deviation of a sum × the sensitivity, over that of the best release in (a). Points are set apart",
         "Against group privacy, (a), the standard deviation of the best release at the most visits of a panel is "
-        f"{less} in (b) to (f). In (a) {len(equal)} releases are equal within {100 * NEAR:g} %: "
+        f"{', '.join(best[1:])} in (b) to (f). In (a) {len(equal)} releases are equal within {100 * NEAR:g} %: "
         f"{', '.join(equal)}. A binary tree has {first[NAMES['tree']]:.1f} times their standard deviation, and noise "
         f"on every batch {first[NAMES['input_perturbation']]:.1f} times. Nothing is drawn at random.",
         shape=(2, 3),
         height=6.3,
+        ylabel="standard deviation / group privacy's best",
         grid=dict(sharex=True, sharey=True),
     )
 
