@@ -19,6 +19,7 @@ from fedbandit_jax.algos import (
     CDPSE,
     DPSE,
     LDPSE,
+    RRSE,
     SE,
     AdaCUCB,
     DistCDPSE,
@@ -30,6 +31,7 @@ from fedbandit_jax.algos import (
     ShuffleDPSE,
     ThompsonArms,
     TopTwo,
+    TruncatedSE,
 )
 from fedbandit_jax.algos.arms.loop import AdaCState
 from fedbandit_jax.algos.arms.thompson import phases
@@ -144,7 +146,7 @@ def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
 
 
 def arms(
-    algo: SE | DPSE | AdaCUCB | PhasedKLUCB | PhasedThompson | ThompsonArms | TopTwo | SequentialHalving,
+    algo: SE | DPSE | AdaCUCB | PhasedKLUCB | PhasedThompson | ThompsonArms | TopTwo | SequentialHalving | TruncatedSE,
     *,
     messages: bool = False,
     name: str | None = None,
@@ -156,7 +158,7 @@ def arms(
     Without noise, one user would. Algorithms of one arm at a time run three batches. These are two users of either arm,
     and the next batch of the better one. Noise decides which it is. `ThompsonArms` shows all its samples, and all
     other users have a reward of 0. `TopTwo` has first batches of four users or more. `SequentialHalving` runs one batch
-    of `budget` users, and noise decides which arm stays.
+    of `budget` users, and noise decides which arm stays. `TruncatedSE` has sums of rewards that are mapped to [0, 1].
 
     Args:
         algo: the algorithm.
@@ -169,10 +171,10 @@ def arms(
     """
     one_arm = AdaCUCB, PhasedKLUCB, PhasedThompson, TopTwo
     kinds = "a private variant of an fb.algos.SE, or another private algorithm of arms"
-    validate.instance("algo", algo, (SE, DPSE, *one_arm, ThompsonArms, SequentialHalving), kinds)
+    validate.instance("algo", algo, (SE, DPSE, *one_arm, ThompsonArms, SequentialHalving, TruncatedSE), kinds)
     if isinstance(algo, ThompsonArms):
         return _samples(algo, name)
-    sums = algo.sums if isinstance(algo, (*one_arm, SequentialHalving)) else algo
+    sums = algo.sums if isinstance(algo, (*one_arm, SequentialHalving, TruncatedSE)) else algo
     if not hasattr(sums, "epsilon"):
         raise BadValue("algo", "must be private", algo.name, got=f"{algo.name}")
     spec = _spec(N_ARMS)
@@ -187,7 +189,7 @@ def arms(
         if (users := int(bound.users[0, N_ARMS])) % 2:
             raise BadValue("algo", "must have an even number of users per arm, half its budget", users)
         return _case(algo, bound, SumsOfUsers.of(bound, horizon), [users], name)
-    first = algo.growth if isinstance(algo, SE) else int(algo.bind(spec, 10**6).users[0, N_ARMS])
+    first = sums.growth if isinstance(sums, SE) else int(algo.bind(spec, 10**6).users[0, N_ARMS])
     if first % 2:
         raise BadValue("algo", "must have an even growth, its first batch", first)
     single = validate.boolean("messages", messages) or isinstance(algo, DPSE)
@@ -277,14 +279,16 @@ def shipped_arms() -> list[Case]:
     central = CDPSE(EPSILON, delta=DELTA)
     searches = TopTwo(central, growth=2), SequentialHalving(central)
     best = [arms(one, name=f"{one.name} central") for one in searches]
+    heavy = arms(TruncatedSE(CDPSE(EPSILON, delta=DELTA, growth=4)), name="Truncated SE central")
     return [
         *map(case, VARIANTS),
-        *(case(kind, messages=True) for kind in shares),
+        *(case(kind, messages=True) for kind in (*shares, RRSE)),
         *adac,
         phased,
         sampled,
         thompson,
         *best,
+        heavy,
     ]
 
 
