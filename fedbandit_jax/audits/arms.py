@@ -279,7 +279,7 @@ def shipped_arms() -> list[Case]:
     central = CDPSE(EPSILON, delta=DELTA)
     searches = TopTwo(central, growth=2), SequentialHalving(central)
     best = [arms(one, name=f"{one.name} central") for one in searches]
-    heavy = arms(TruncatedSE(CDPSE(EPSILON, delta=DELTA, growth=4)), name="Truncated SE central")
+    heavy = arms(TruncatedSE(CDPSE(EPSILON, delta=DELTA, growth=16)), name="Truncated SE central")
     return [
         *map(case, VARIANTS),
         *(case(kind, messages=True) for kind in (*shares, RRSE)),

@@ -156,7 +156,8 @@ def measured(bound, found):
     if isinstance(bound, BoundThompson):
         return samples(bound)
     if isinstance(bound, fb.ArmAlgorithm):  # whose noise `behaviour` measures: here it is believed
-        stds = bound.protocol.stds()[np.asarray(bound.protocol.users) > 0]
+        users = np.asarray(bound.protocol.users)
+        stds = bound.protocol.stds()[users > 0] / np.sqrt(users[users > 0] if bound.protocol.noise.per_user else 1)
         return float(np.max(1 / np.maximum(stds, 1e-9), initial=0))
     if getattr(bound, "reads", "nothing") != "nothing":
         bound = bound.replace(schedule=fb.schedules.Every(5).bind(None))

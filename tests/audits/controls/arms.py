@@ -111,7 +111,7 @@ def noise_of_the_first_level(bound):
 
 def broken_truncation():
     """A sum of rewards, of which one moves it by more than its noise is made for."""
-    case = arms(fb.algos.TruncatedSE(fb.algos.CDPSE(1.0, delta=1e-2, growth=4)))
+    case = arms(fb.algos.TruncatedSE(fb.algos.CDPSE(1.0, delta=1e-2, growth=16)))
     return changed(case, "noise that does not grow with the truncation level", noise_of_the_first_level)
 
 
