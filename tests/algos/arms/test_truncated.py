@@ -135,7 +135,8 @@ def test_intervals_hold(trust):
 
     Most are outside of a radius that forgets the corrupted users, and the radius is less than twice the largest error.
     """
-    rng, n, runs, share, epsilon, shape = np.random.default_rng(5), 40_000, 200, 0.1, 1.0, 2.5
+    rng, n, runs, share, shape = np.random.default_rng(5), 40_000, 200, 0.1, 2.5
+    epsilon = 0.3 if trust == "after" else 1.0  # messages of small epsilon are what corrupted users like
     least = 0.6 * (1 - 1 / shape)
     about = dict(n_arms=2, p=P, moment=shape / (shape - 2) * least**2, order=2.0)
     c = 1 / math.tanh(epsilon / 2)
