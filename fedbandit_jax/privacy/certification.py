@@ -13,6 +13,8 @@ from fedbandit_jax.core import struct
 from fedbandit_jax.privacy import behaviour
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 
+NONSENSE = ArithmeticError, AttributeError, LookupError, TypeError, ValueError  # raised by proofs of impossible fields
+
 # where `Spec.of_rows` says that there is one
 OF_A_TABLE = "the people in the table, of whose rows users are made, and which of them comes when"
 
@@ -33,7 +35,8 @@ def certify(bound: Any) -> Certificate:
     """Returns the guarantee of a bound algorithm; only the package's own sealed loops prove anything.
 
     It is read from the leaves and static fields of the pytree, the input of a compiled program. If a part is
-    user-defined, the noise is drawn as well, and must behave as declared (see `fedbandit_jax.privacy.behaviour`).
+    user-defined, the noise is drawn as well, and must behave as declared (see `fedbandit_jax.privacy.behaviour`). If
+    fields are so wrong that their proof raises an error, nothing is claimed, and the error is the reason.
     """
     if not struct.is_sealed(bound):
         name = type(bound).__name__
@@ -50,7 +53,11 @@ def certify(bound: Any) -> Certificate:
                 held = leaf.astype(jax.dtypes.canonicalize_dtype(leaf.dtype))
             if not np.allclose(leaf, held, 1e-6, 0, equal_nan=True):
                 return no_privacy(f"nothing is proved of numbers that 32 bits do not hold, such as {leaf.ravel()[0]:g}")
-    found, mechanism = bound.guarantee(), getattr(bound, "mechanism", None)
+    mechanism = getattr(bound, "mechanism", None)
+    try:
+        found = bound.guarantee()
+    except NONSENSE as error:
+        return no_privacy(f"nothing is proved of fields that no recipe binds ({type(error).__name__}: {error})")
     if found.epsilon is not None:
         found = dataclasses.replace(found, user_defined=tuple(dict.fromkeys(struct.user_defined(bound))))
     if found.claim != "none" and strange:
