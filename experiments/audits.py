@@ -45,7 +45,6 @@ FLAWS = {  # file of controls -> words for its flaws
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns a point for every mechanism: its claim, and the lower bound that was shown."""
     command = AuditCommand(runs=options.pick(1_000, 50_000, 50_000), random_seed=options.seed, controls=FOLDER)
     flaws = {case.name: words for file, words in FLAWS.items() for case in fb.audits.load(FOLDER / f"{file}.py")}
     curves = []

@@ -34,7 +34,6 @@ def eliminated(env: Any, epsilon: float, **run: Any) -> tuple[np.ndarray, np.nda
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns users and rounds of communication until each rule stops, and errors of halving against its budget."""
     horizon, seeds = options.pick(20_000, 10**6, 10**6), options.pick(2, 200, 2_000)
     run: dict[str, Any] = dict(horizon=horizon, key=jax.random.key(options.seed + 2063), seeds=seeds)
     epsilons, curves = EPSILONS[: options.pick(2, 3, 3)], []

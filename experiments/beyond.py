@@ -1,9 +1,8 @@
 """Shows what certified privacy costs when every part of Private-FedLinUCB is as good as we know how.
 
-(a) Regret against epsilon at delta = 0.1, on the synthetic instance of Zhou & Chowdhury (2024); all algorithms have the
-same confidence constants. (b), (c) One ingredient after the other at epsilon = 1, for delta = 0.1 and for 10^-7 (there
-are 10^6 users). The width "from known noise" is narrower even without noise, so it is compared with itself at epsilon =
-10^4, where noise is next to nothing.
+(a) Regret against epsilon, on the synthetic instance of Zhou & Chowdhury (2024). All have the same widths.
+(b), (c) One ingredient after the other, for delta = 0.1 and 10^-7 (there are 10^6 users). The width "from known noise"
+is narrower even without noise, so the last but two has it at epsilon = 10^4.
 """
 
 from typing import Any
@@ -45,7 +44,6 @@ PLAIN = ("not private, acts on synchronised sums only", "not private")
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns final regret against epsilon, and that of every step at both delta."""
     env = fb.envs.sphere(*options.shape(100, 100, 10), rewards="bernoulli")
     run = options.run(50, 10_000, 10_000)
     epsilons = options.pick((1.0,), (0.2, 1.0, 5.0), (0.2, 0.5, 1.0, 2.0, 5.0))
@@ -59,7 +57,8 @@ def measure(options: Size) -> list[Curve]:
 
 def picture(curves: list[Curve]) -> Picture:
     first, _, last = panels(curves)
-    lines, steps = pick(curves, first), {one.label: one for one in pick(curves, last)}
+    lines = [one.but(label=one.label.replace("not private", "FedLinUCB")) for one in pick(curves, first)]
+    steps = {one.label: one for one in pick(curves, last)}
     looks = ("--" if uncertified(one) else "-" for one in lines)
     lines = [one.but(style=f"{one.style} {look} {mark}") for one, look, mark in zip(lines, looks, "oos^D")]
     left = Panel(lines, "against ε, at δ = 0.1", "ε", "group regret at T", label="{label}: {promise}", xscale="log")

@@ -1,9 +1,8 @@
 """Goes beyond Chowdhury & Zhou (2023): confidence radii from the exact law of the noise, and equal guarantees.
 
-(a) Regret against the paper's epsilon, which is a different promise under pure, Renyi and concentrated DP. With the
-same noise every mechanism has the confidence radius as printed and the radius from the exact law of that noise. (b) The
-same, each with just the noise that it needs for (epsilon, delta)-DP, delta = 10^-6 = 1/T. `chowdhury2023_delta.py` has
-other delta, at which the order is another one.
+(a) Regret against the paper's epsilon, which is a different promise under pure, Renyi and concentrated DP, with the
+radius as printed and with that from the exact law of the same noise. (b) The same, each with just the noise that it
+needs for (epsilon, delta)-DP, delta = 10^-6 = 1/T. `chowdhury2023_delta.py` has other delta.
 """
 
 from typing import Any
@@ -37,7 +36,6 @@ def of_equal_privacy(name: str, epsilon: float, env: fb.Environment, horizon: in
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns final regret against the paper's epsilon, and against that of equal (epsilon, delta)-DP."""
     run, env = options.ends(20_000, 10**6, 10**6, seeds=(2, 20, 20), store=None), fb.envs.arms(10, instance="easy")
     horizon, epsilons = run["horizon"], EPSILONS[:: options.pick(5, 1, 1)]
     plain = [fb.algos.SE(radius=radius, name=f"SE, {word} radius") for radius, word in RADII.items()]

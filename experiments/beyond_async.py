@@ -1,9 +1,8 @@
 """Compares when agents who come one at a time should exchange statistics, at equal privacy: does adaptivity gain?
 
 Asynchronous FedLinUCB (He et al. 2022) with noise: an agent uploads its own noisy sums, and downloads everybody's.
-Uploads are fixed in advance, or follow a sparse vector test of what the agent has learned since its last download
-(0.3 of epsilon), or ask the same question without noise, which leaks. Their first V is 100 I, or all would ask at once.
-Regret is in units of greedy play alone, seed by seed. All constants were chosen on other seeds.
+Uploads are fixed in advance, or follow a sparse vector test (0.3 of epsilon), or ask the same question without noise,
+which leaks. Their first V is 100 I, or all would ask at once. Constants were chosen on other seeds.
 """
 
 import collections
@@ -50,7 +49,6 @@ GROW, TEST = f"own rounds grow by {GROWTHS[1]:g}", f"private test, D = {THRESHOL
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns final regret and uploads of every schedule in every world."""
     run = options.run(100, 20_000, 100_000, seeds=(4, 16, 32), fresh=2024, stride="log")
     curves, algos, colours = [], {}, {}
     for words, algo, schedules, style, _ in FAMILIES:
@@ -88,7 +86,7 @@ def picture(curves: list[Curve]) -> Picture:
             panel.axes |= dict(yscale="log", ylim=(0.08, 12))
             panel.yticks = (0.1, 0.2, 0.5, 1, 2, 5, 10)
         else:
-            panel.axes["ylim"] = min(one.mean.min() for one in lines) - 0.3, max(one.mean.max() for one in lines) + 0.3
+            panel.axes["ylim"] = 0.8, max(one.mean.max() for one in lines) + 0.3
         shown.append(panel)
     n = curves[0].n_seeds
     return Picture(

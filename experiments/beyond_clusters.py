@@ -1,9 +1,8 @@
 """Draws what private clustering costs: regret against the number of clusters, certified, printed and without privacy.
 
 Every user has a private stream of sums, released at fixed times, and is served by the sums of all who are taken to be
-alike: found by a mixture of linear models under the known noise (`fb.algos.Mixture`), or nobody. Beside them are the
-algorithms of Liu et al. (2022). Nothing was chosen on these seeds, but how sums are pooled was chosen with the users of
-MovieLens in sight. `beyond_clusters_paper.py` has the paper's instance, small delta and tuned widths.
+alike. Beside these are the algorithms of Liu et al. (2022). Nothing was chosen on these seeds, but how sums are pooled
+was chosen with the users of MovieLens in sight. `beyond_clusters_paper.py` has the paper's instance.
 """
 
 import dataclasses
@@ -61,7 +60,6 @@ class Clusters(LiuOptions):
 
 
 def measure(options: Clusters) -> list[Curve]:
-    """Returns the final regret of every algorithm in every world."""
     run, printed = options.run(500, 100_000, 100_000, fresh=2027, store=options.store), options.methods()
     groups = {MIXED: MIXTURE, ONE: fb.algos.Alone()}
     algos = {f"{name}, ε = {e:g}": streams(how, e) for name, how in groups.items() for e in (1.0, 5.0)}

@@ -1,9 +1,8 @@
 """Asks what private clustering is worth on the paper's own instance, at small delta, and beside tuned baselines.
 
-Here is the instance of Liu et al. (2022): 40 users in 4 clusters, both with consecutive numbers, and no least distance.
-(a) The mixture of `beyond_clusters.py` at epsilon = 1 and 5 against delta, 0.1 of which may publish four of forty
-users. (b) The paper's algorithms, none private, against the factor on their widths, which is 1 in theory; ours play
-greedily. The key is one that nothing was chosen on.
+Here is the instance of Liu et al. (2022), with consecutive seats and no least distance. (a) The mixture of
+`beyond_clusters.py` against delta, 0.1 of which may publish four of forty users. (b) The paper's algorithms against the
+factor on their widths; ours play greedily. The key is one that nothing was chosen on.
 """
 
 import numpy as np
@@ -21,7 +20,6 @@ BASELINES = {"FCLUB-DC": "#0072B2 ^", "SCLUB": "#CC79A7 D", "LinUCB": "#56B4E9 >
 
 
 def measure(options: LiuOptions) -> list[Curve]:
-    """Returns final regrets of all seeds, against delta and against the factor on widths."""
     deltas, widths = DELTAS[-options.pick(1, 3, 3) :], WIDTHS[-options.pick(1, 3, 3) :]
     algos = {f"{e:g} {d:g}": streams(MIXTURE, e, d) for e in EPSILONS for d in deltas}
     algos |= {MIXED: streams(MIXTURE), ONE: streams(fb.algos.Alone())}

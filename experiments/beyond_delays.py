@@ -22,7 +22,6 @@ STYLES = {f"{name}, {law} delays": look for law, looks in LAWS.items() for name,
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns regret by the delay and its law, and what uniform play loses in as many rounds."""
     run = options.ends(60, T, 2 * T, seeds=(2, 16, 16), fresh=1000)
     delays, horizon, points = options.pick((0, 5), DELAYS, DELAYS), run["horizon"], []
     still = fb.envs.sphere(*options.pick((8, 4, 3), (M, K, D), (4 * M, K, D)), rewards="bernoulli")

@@ -44,7 +44,6 @@ def recipe(name: str, epsilon: float | None, decay: float, spec: fb.Spec, horizo
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns the regret of every batch, and that of the rounds that count, against the discount and by policy."""
     run = options.run(4 * BATCH, T, 2 * T, seeds=(2, 16, 16), fresh=1000, stride=BATCH, store=options.store)
     m, k, d = options.pick((4, 4, 3), (M, K, D), (2 * M, 2 * K, 10))
     half, still, found = run["horizon"] // 2, fb.envs.sphere(m, k, d, rewards="bernoulli"), []

@@ -29,7 +29,6 @@ def away(rate: float, silos: int) -> int:
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns regret and bits by the share of silos that are away, and regret with noise for f while all are there."""
     run = options.ends(60, T, 2 * T, seeds=(2, 16, 16), fresh=1000)
     still = fb.envs.sphere(*options.pick((8, 4, 3), (M, K, D), (4 * M, K, D)), rewards="bernoulli")
     points, early = [], GREEDY.replace(schedule=fb.schedules.Geometric(2.0, first=5))

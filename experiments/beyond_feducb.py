@@ -52,7 +52,6 @@ def on_networks(options: Size, n_agents: int) -> dict[str, fb.Algorithm]:
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns final regret and synchronisations of every algorithm, with a controller and on networks."""
     env = fb.envs.sphere(*options.shape(M, K, D), rewards="bernoulli")
     run, curves = options.run(60, 10_000, 10_000, fresh=2024, stride="log"), []
     both = {"with a controller": controlled(), "on a network": on_networks(options, env.spec.n_agents)}

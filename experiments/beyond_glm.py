@@ -1,9 +1,8 @@
 """Draws linear and logistic statistics on clicks, and truncated rewards with heavy tails, all certified.
 
-(a), (b): users who click with probability 1 / (1 + exp(-8 (<x, theta*> - 1/2))), offered fresh arms or, each agent,
-always the same. The same greedy recipe sums x (y - 1/2) and x x' (`Linear`) or what one Newton step of logistic
-regression needs (`Logistic`). (c): rewards <x, theta*> with noise, or times a draw of Pareto's law, clipped to a range
-of length R around 1/2. Constants of the statistics were chosen on other seeds.
+(a), (b) Users click with probability 1 / (1 + exp(-8 (<x, theta*> - 1/2))). The same greedy recipe sums x (y - 1/2) and
+x x' (`Linear`) or what one Newton step of logistic regression needs (`Logistic`). (c) Rewards <x, theta*> with noise,
+or times a draw of Pareto's law, clipped to a range around 1/2. Constants were chosen on other seeds.
 """
 
 from functools import partial
@@ -25,7 +24,7 @@ TAILS: dict[str, dict[str, Any]] = {
     "Student, 2 degrees of freedom": dict(rewards="student_t", noise_std=1.0, shape=2.0),
     "Pareto, tail index 2": dict(rewards="pareto", shape=2.0),
 }
-LOOKS = dict(zip(TAILS, ("#000000 o", "#E69F00 s", "#56B4E9 D", "#CC79A7 ^")))
+LOOKS = dict(zip(TAILS, ("#882255 o", "#E69F00 s", "#56B4E9 D", "#CC79A7 ^")))
 LOOKS |= dict(zip(STATISTICS, fb.plotting.COLOURS[1:]))
 
 
@@ -35,7 +34,6 @@ def clipped(r: float) -> fb.privacy.Linear:
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns final regrets: of clicks against epsilon, and of heavy tails against the range."""
     run, curves = options.ends(20, 2000, 2000, seeds=(2, 16, 32), fresh=1000, store=None), []
     instance = partial(fb.envs.sphere, *options.shape(M, K, D))
     studies = [(each, STATISTICS, EPSILONS, dict(contexts=each, rewards="logistic")) for each in ("fresh", "fixed")]
@@ -75,7 +73,7 @@ def picture(curves: list[Curve]) -> Picture:
             look: dict[str, Any] = dict(color=styled(free)[0], fmt=styled(free)[2], mfc="white", capsize=3)
             ax.errorbar(panel.aside(i, last), free.mean[0], free.error[0], **look)
 
-    words = "length R of the range that rewards are clipped to", "regret at T, in units of reward"
+    words = "length R of the range of clipped rewards", "regret at T, in units of reward"
     panel = Panel(tails, "heavy tails, ε = 1, certified", *words, label="(c): {label}", spread=0.06, also=raw)
     panel.xticks = {**{r: f"{r:g}" for r in tails[0].x}, last: "none"}
     panel.axes |= dict(xscale="log", yscale="log", xlim=(0.2, 2 * last))

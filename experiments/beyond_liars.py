@@ -29,7 +29,6 @@ EPSILONS = {"ε = 1": 1.0, "ε = 5": 5.0, "not private": None}
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns final regret against the share of liars, for every rule, attack and epsilon."""
     run = options.ends(20, 1000, 2000, seeds=(2, 16, 32), fresh=3000)
     shares = options.pick(SHARES[3:4], SHARES[1:], SHARES[1:])
     env, algos = fb.envs.sphere(*options.shape(M, K, D), rewards="bernoulli"), {}

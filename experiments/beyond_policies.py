@@ -70,7 +70,6 @@ def lines(title: str, note: str, *results: fb.Result, mean: bool = False) -> lis
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns final regret against epsilon of every policy, on fixed arms, fresh ones and multi-armed bandits."""
     horizon, curves = options.pick(40, 1000, 1000), []
     m, few = options.pick(4, M, M), slice(options.pick(1, 5, 5))
     run: dict[str, Any] = dict(horizon=horizon, stride=horizon, key=jax.random.key(options.seed + 2026))

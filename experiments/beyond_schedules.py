@@ -62,7 +62,6 @@ def compare(families: list[list[Curve]]) -> str:
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns final regret and synchronisations of every schedule, on the three instances."""
     run, curves = options.run(90, 4_000, 10_000, seeds=(4, 6, 50)), []
     sphere = fb.envs.sphere(*options.pick((4, 4, D), (M, K, D), (M, K, D)), rewards="bernoulli")
     algos = {f"{family}: {one}": SHARP.replace(schedule=one) for family, ones in FAMILIES.items() for one in ones}

@@ -97,7 +97,6 @@ def ladder(delta: float) -> dict[str, fb.Algorithm]:
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns the final regret of every algorithm, for each delta."""
     run = options.run(50, 10_000, 10_000, seeds=(2, 16, 25), fresh=2024, stride="log", throw=True)
     env, curves = fb.envs.sphere(*options.shape(M, K, D), rewards="bernoulli"), []
     for delta in list(FIRST)[: options.pick(1, 2, 2)]:

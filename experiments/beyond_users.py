@@ -1,9 +1,8 @@
 """Draws what users who return cost, all visits of one protected together: regret against visits, and who is let in.
 
-Each user comes r times on average. All runs are certified at (1, 0.1) for one user, whose silo leaves out what is
-beyond bounds. (a) r visits are let in, maybe all in one batch (group privacy), or one to a batch in batches that are
-apart, or one visit of every user. (b) The same where users come for r rounds in a row. (c), (d) Greedy play where c of
-16 visits are let in, and the share that is left out. Numbers were chosen on other seeds.
+Each user comes r times on average; all runs are certified at (1, 0.1) for one user. (a) r visits are let in, in any
+batches (group privacy) or in batches that are apart, or one visit of every user. (b) Users come for r rounds in a row.
+(c), (d) Greedy play where c of 16 visits are let in. Numbers were chosen on other seeds.
 """
 
 from functools import partial
@@ -50,7 +49,6 @@ def recipes(r: int, env: Any, horizon: int) -> dict[str, fb.algos.Federated]:
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns final regrets and shares left out, against r, and against the visits that are let in."""
     run, points = options.run(100, 2_000, 2_000, throw=True, store=options.store), []
     (n, *arms), horizon = options.shape(M, K, D), run["horizon"]
     new: Any = fb.envs.sphere(n, *arms, rewards="bernoulli")

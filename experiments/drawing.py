@@ -50,6 +50,7 @@ STYLE: dict[Any, Any] = {
 plt.rcParams.update(STYLE)
 # Lines that no algorithm has, such as uniform play.
 REFERENCE: dict[str, Any] = dict(color="#999999", linestyle="-.", linewidth=0.9)
+ROW = "number of a row"
 Options = TypeVar("Options", bound=Size)
 
 
@@ -69,8 +70,9 @@ class Panel:
         spread: by how much neighbours are set apart, so that errors do not hide each other: a share on a log axis.
         xticks, yticks: places, maybe with words for them; there are no ticks between them.
         places: draw points at 0, 1, ..., and write x there.
-        level: words -> height of a line for comparison (in rows: its place on the x axis).
+        level: words -> height of a line for comparison (in rows: its place on the x axis); several are named there.
         ends: name curves at their right ends, not in the legend.
+        inside: put the legend into the panel.
         also: draws what only this panel has.
         look: more arguments of `Axes.errorbar`.
         axes: arguments of `Axes.set`.
@@ -94,6 +96,7 @@ class Panel:
         places: bool = False,
         level: Mapping[str, float] | None = None,
         ends: bool = False,
+        inside: bool = False,
         also: Callable[[Axes], Any] | None = None,
         look: Mapping[str, Any] | None = None,
         **axes: Any,
@@ -101,7 +104,7 @@ class Panel:
         self.curves, self.title, self.kind, self.label, self.numbers = curves, title, kind, label, numbers
         self.open: Callable[[Curve], bool] = open
         self.band, self.spread, self.places = band, spread, places
-        self.xticks, self.yticks, self.ends = xticks, yticks, ends
+        self.xticks, self.yticks, self.ends, self.inside = xticks, yticks, ends, inside
         self.also: Callable[[Axes], Any] | None = also
         self.level: Mapping[str, float] = level or {}
         self.look: Mapping[str, Any] = look or {}
@@ -180,7 +183,10 @@ class Picture:
         for ax in axes[len(self.panels) :]:
             ax.axis("off")
         ended = [ax for panel, ax in zip(self.panels, axes) if panel.ends]
-        legend(figure, [ax for ax in figure.axes if ax not in ended], self.ncols)
+        own = [ax for panel, ax in zip(self.panels, axes) if panel.inside]
+        for ax in own:
+            ax.legend(fontsize="x-small", frameon=False, handlelength=1.5, borderaxespad=0.2, labelspacing=0.2)
+        legend(figure, [ax for ax in figure.axes if ax not in ended + own], self.ncols)
         figure.suptitle(self.title)
         tidy(figure)
         fit(figure)
@@ -238,13 +244,18 @@ def render(panel: Panel, ax: Axes) -> None:
     ax.set(**scales)
     rows, n = panel.kind == "rows", len(panel.curves)
     for label, value in panel.level.items():
-        (ax.axvline if rows else ax.axhline)(value, label=label, **REFERENCE)
+        several = len(panel.level) > 1
+        (ax.axvline if rows else ax.axhline)(value, label="_" if several else label, **REFERENCE)
+        if several:
+            look: dict[str, Any] = dict(fontsize="x-small", color="#777777", ha="right", annotation_clip=True)
+            look |= dict(va="top") if value == min(panel.level.values()) else dict(va="bottom")
+            ax.annotate(label, (0.99, value), (0, 0), ax.get_yaxis_transform(), "offset points", **look)
     for i, one in enumerate(panel.curves):
         mean, error = one.mean, panel.band * one.error
         shown = ", ".join(f"{x:g}: {number(y)} ± {number(e)}" for x, y, e in zip(one.x, mean, error))
         print(f"{ax.get_title()}, {one.label}: {shown}; {one.note}")
         colour, line, marker = styled(one, i)
-        look: dict[str, Any] = dict(color=colour, capsize=1.5, markersize=4)
+        look = dict(color=colour, capsize=1.5, markersize=4)
         look |= dict(mfc="white") if panel.open(one) else {}
         look |= panel.look
         at = np.arange(len(one.x)) if panel.places else one.x
@@ -253,12 +264,12 @@ def render(panel: Panel, ax: Axes) -> None:
             ax.errorbar(mean[0], n - 1 - i, xerr=error[0], fmt=marker or "o", **look)
             clear: Any = dict(facecolor="white", edgecolor="none", pad=0.5)
             place: Any = dict(textcoords="offset points", ha="center", fontsize="small", bbox=clear)
-            ax.annotate(panel.numbers.format(mean=mean[0], error=error[0]), (mean[0], n - 1 - i), (0, 5), **place)
+            words = panel.numbers.format(mean=mean[0], error=error[0])
+            ax.annotate(words, (mean[0], n - 1 - i), (0, 5), gid=ROW, **place)
         elif panel.kind == "bars":
             ax.bar(at, mean, 0.93 * panel.spread, yerr=error, color=colour, capsize=2, label=panel.words(one))
         elif panel.kind == "lines" or not marker:
-            width = 2.0 - i / max(1, n - 1) if panel.kind == "lines" else None  # so that equal ones are seen
-            some: Any = dict(marker=marker, markersize=4, markevery=(i, 8), linewidth=width)
+            some: Any = dict(marker=marker, markersize=4, markevery=(i, 8))
             ax.plot(at, mean, line, color=colour, label=panel.words(one), **some)
             ax.fill_between(at, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0)
         else:
@@ -351,19 +362,34 @@ def legend(figure: Figure, axes: Sequence[Axes], ncols: int) -> None:
 
 
 def fit(figure: Figure) -> None:
-    """Breaks titles of panels that are longer than the panel is wide, and shortens numbers of ticks that overlap."""
+    """Breaks long titles of panels into even lines, thins ticks that overlap, and keeps numbers of rows inside."""
     figure.draw_without_rendering()
     for ax in figure.axes:
         room = 1.15 * ax.get_window_extent().width / max(1.0, ax.title.get_window_extent().width)
         if room < 1:
             whole = re.sub(r"\$.*?\$| ± | = ", lambda part: part[0].replace(" ", "~"), ax.get_title())
             size = max(12, int(room * max(map(len, whole.split("\n")))))
-            lines = [textwrap.fill(line, size) for line in whole.split("\n")]
-            ax.title.set_text("\n".join(lines).replace("~", " "))
+            ax.title.set_text("\n".join(even(line, size) for line in whole.split("\n")).replace("~", " "))
         boxes = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
         boxes = sorted((box.x0, box.x1) for box in boxes if box.width)
-        if isinstance(ax.xaxis.get_major_locator(), LogLocator) and any(a[1] > b[0] for a, b in pairwise(boxes)):
-            ax.xaxis.set_major_formatter(LogFormatterMathtext())
+        if any(a[1] + 3 > b[0] for a, b in pairwise(boxes)):
+            if isinstance(ax.xaxis.get_major_locator(), LogLocator):
+                ax.xaxis.set_major_formatter(LogFormatterMathtext())
+            elif isinstance(ax.xaxis.get_major_locator(), MaxNLocator):
+                ax.xaxis.set_major_locator(MaxNLocator(3))
+        for text in (text for text in ax.texts if text.get_gid() == ROW):
+            box, room = text.get_window_extent(), ax.get_window_extent()
+            aside = max(0, room.x0 + 4 - box.x0) + min(0, room.x1 - 4 - box.x1)
+            text.set(x=aside * 72 / figure.dpi)
+
+
+def even(text: str, width: int) -> str:
+    """Returns a text in as few lines as the width allows, as equally long as words are."""
+    n = len(textwrap.wrap(text, width))
+    for size in range(len(text) // n, width):
+        if len(lines := textwrap.wrap(text, size, break_long_words=False)) == n:
+            return "\n".join(lines)
+    return textwrap.fill(text, width)
 
 
 def tidy(figure: Figure) -> None:

@@ -34,7 +34,6 @@ SHOWN, FIRST = ("FedUCB", "fixed batch"), {"Alice": "#000000", "Tracy": "#D55E00
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns what (a) norms, (b) times and (c), (d) messages show."""
     key, few, many = jax.random.key(options.seed), options.pick(50, 1000, 10_000), options.pick(100, 20_000, 100_000)
     print(f"Certificate of FedUCB\n{ALGOS['FedUCB'].certificate(fb.envs.gap(2, 4, 2).spec, 100)}")
     squares, sizes, curves = np.linspace(0, 1, 41), [10**n for n in range(3, options.pick(4, 7, 7))], []

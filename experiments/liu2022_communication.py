@@ -15,7 +15,6 @@ RATIOS = (1.0, 1.001, 1.01, 1.1, 1.5, 3.0, 10.0)
 
 
 def measure(options: LiuOptions) -> list[Curve]:
-    """Returns uploads and downloads over time, and regret against them for each U = D, of all seeds."""
     env, every, curves = options.instance(), options.methods(), []
     run = options.run(500, 131_070, 1_048_574, stride="log")
     result = options.sweep(env, {name: every[name] for name in FEW}, **run)

@@ -30,7 +30,6 @@ def apart(n_clusters: int, distance: float) -> fb.Environment:
 
 
 def measure(options: LiuOptions) -> list[Curve]:
-    """Returns regrets, and rounds of the right clusters (nan if never), of all seeds over m for each distance."""
     run = options.run(500, 131_070, 131_070, seeds=(2, 16, 16), stride="log")
     clusters, curves = CLUSTERS[: options.pick(1, 3, 3)], []
     for distance in DISTANCES[: options.pick(1, 2, 2)]:
@@ -67,7 +66,9 @@ def picture(curves: list[Curve]) -> Picture:
     shown = [one.but(label=one.label.replace("ce", "ce γ ="), style=look) for one, look in zip(regrets, LOOKS)]
     left = Panel(shown, "regret by the number of clusters", "clusters m", "regret at T", xscale="log", yscale="log")
     left.xticks, left.also = m, lambda ax: slope(ax, 0.5, m, 0.8 * regrets[0].mean[0], "slope of $\\sqrt{m}$")
-    right = Panel([], "seeds in which all clusters are right from ... on", "round", also=lambda ax: seeds(rounds, ax))
+    right = Panel(
+        [], "from when on all clusters are right", "round (numbers: seeds)", also=lambda ax: seeds(rounds, ax)
+    )
     found = "; ".join(f"{one.label} {pm(*exponent(one))}" for one in regrets)
     shares, powers = [], []
     for clusters, first in zip(m, np.stack([late.y for late in rounds], 1)):

@@ -65,7 +65,6 @@ CASES = {labels: "who is in a local cluster", uploads: "upload times", actions: 
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns lower bounds of epsilon (95 % confidence) against delta, by what an auditor sees."""
     curves, key, deltas = [], jax.random.key(options.seed), DELTAS[options.pick(-1, 0, 0) :]
     for make in CASES:
         n = options.pick(1000, *((4_000, 100_000) if make is actions else (100_000, 10**6)))

@@ -17,7 +17,6 @@ LOOKS = ("#0072B2 - o", "#56B4E9 - ^", "#F59B55 : P", "#D55E00 : X", "#7A3600 : 
 
 
 def measure(options: LiuOptions) -> list[Curve]:
-    """Returns regret, adjusted Rand index, uploads and downloads of all seeds at the ends of doublings of t."""
     run, env = options.run(500, 1_048_574, 1_048_574, stride="log"), options.instance()
     algos = {name: options.methods()[name] for name in ("FCLUB-DC", "LinUCB")}
     for epsilon in EPSILONS:

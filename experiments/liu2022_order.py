@@ -20,7 +20,6 @@ def right_from(rand_index: np.ndarray) -> np.ndarray:
 
 
 def measure(options: LiuOptions) -> list[Curve]:
-    """Returns the final regrets of all seeds, and over time whether clusters are right."""
     run, every = options.run(500, 100_000, 100_000, seeds=(2, 48, 100), stride="log"), options.methods()
     result = options.sweep(options.instance(), {name: every[name] for name in SHOWN}, **run)
     curves = [Curve("regret", name, [run["horizon"]], [final(result[name])]) for name in SHOWN]

@@ -24,7 +24,6 @@ HOME_TITLE = "(a) privacy (n=40, m=4, L=5, d=10)"
 
 
 def measure(options: LiuOptions) -> list[Curve]:
-    """Returns final regrets of all seeds against each parameter, and those of uniform play."""
     run, every, env = options.run(500, 100_000, 100_000), options.methods(), options.instance()
     epsilons, horizon = EPSILONS[:: options.pick(5, 1, 1)], run["horizon"]
     private = {name: every[name] for name in LOOKS if name.startswith(PRIVATE)}
@@ -53,7 +52,7 @@ def picture(curves: list[Curve]) -> Picture:
         if one.label in ("FCLUB-DC", "LinUCB"):
             home.append(one.but(x=ends, y=one.y[one.x == HOME["dim"]].repeat(2, 0), style=one.style.split()[0]))
     shown, order = [], {"holds": [], "undecided": [], "reversed": []}
-    epsilon = {HOME_TITLE: ("ε", "target ε (below: noise alone, CDP-FCLUB-DC)")}
+    epsilon = {HOME_TITLE: ("ε", "target ε (below: noise alone)")}
     for title, (letter, words, *_) in (epsilon | STUDIES).items():
         panel = pick(curves, title)
         *values, chance = panel

@@ -25,7 +25,6 @@ SHOWN = ("FCLUB-DC", "CDP-FCLUB-DC", "LinUCB")
 
 
 def measure(options: LiuOptions) -> list[Curve]:
-    """Returns regret over time, and regret, uploads and downloads at T against each parameter, of all seeds."""
     run = options.run(500, 100_000, 131_070, stride="log")
     long = options.run(500, 131_070, 1_048_574, stride="log")
     points, ends, curves = doublings(long["horizon"], 7, 0.25), doublings(long["horizon"], 7), []
@@ -66,33 +65,33 @@ def varied(curves: list[Curve], letter: str, low: float, ylabel: str, horizon: f
     middle = low * home.mean[home.x == VALUES["d"][1]].sum()
 
     def bounds(ax: Axes) -> None:
-        slope(ax, 1, (1.3, 3.9), middle, f"({letter}) exponent 1: bound of {'n' if letter == 'b' else 'm'}, d, L")
+        slope(ax, 1, (1.3, 3.9), middle, f"exponent 1: bound of {'n' if letter == 'b' else 'm'}, d, L")
         if letter == "b":
             ends = (middle, middle * 3**0.5)
-            ax.plot((1.3, 3.9), ends, "--", color="#BBBBBB", label="(b) exponent 1/2: bound of m")
+            ax.plot((1.3, 3.9), ends, "--", color="#BBBBBB", label="exponent 1/2: bound of m")
 
     ones = []
     for one in pick(curves, letter):
-        label = f"({letter}) {one.label}: {pm(*fitted(one))}"
+        label = f"{one.label}: {pm(*fitted(one))}"
         ones.append(one.but(x=one.x / VALUES[one.label][1], label=label, style=VALUES[one.label][3]))
     words = f"{ylabel} of FCLUB-DC at T = {horizon:,.0f}", "multiple of n = 40, m = 4, d = 10, L = 5", ylabel
     ticks = {0.5: "1/2", 1: "1", 2: "2", 4: "4"}
-    return Panel(ones, *words, spread=0.04, xticks=ticks, also=bounds, xscale="log", yscale="log")
+    return Panel(ones, *words, spread=0.04, xticks=ticks, inside=True, also=bounds, xscale="log", yscale="log")
 
 
 def picture(curves: list[Curve]) -> Picture:
     curves, horizon = dressed(curves, LOOKS), the(curves, "words").y[0, 0]
     first, n = curves[0], curves[0].n_seeds
     sent = [one.but(x=one.x[1:], y=np.diff(one.y, axis=0)) for one in pick(curves, "c") if one.label != "LinUCB"]
-    over = [one.but(label=f"(a) {one.label}: {pm(*fitted(one))}") for one in pick(curves, "a")]
-    panel, many = partial(Panel, xlabel="round $t$", xscale="log", yscale="log"), "uploads and downloads"
+    over = [one.but(label=f"{one.label}: {pm(*fitted(one))}") for one in pick(curves, "a")]
+    panel, many = partial(Panel, xlabel="round $t$", inside=True, xscale="log", yscale="log"), "uploads and downloads"
     shown = [
         panel(over, f"regret up to T = {first.x[-1]:,.0f}", ylabel="regret"),
         varied(curves, "b", 0.37, "regret", horizon),
         panel(sent, f"{many} in (t/2, t]", ylabel=many, label=""),
         varied(curves, "d", 0.2, many, horizon),
     ]
-    shown[0].also = lambda ax: slope(ax, 0.5, first.x[[0, -1]], 0.7 * first.mean[0], "(a) exponent 1/2")
+    shown[0].also = lambda ax: slope(ax, 0.5, first.x[[0, -1]], 0.7 * first.mean[0], "exponent 1/2")
     last = np.diff(the(curves, "c", "CDP-FCLUB-DC").y, axis=0)[-2:]
     more = " and ".join(pm(*mean_error(values), digits=0) for values in last)
     claims = (

@@ -16,7 +16,6 @@ NAMES = [name for name in LOOKS if name != CHANCE]
 
 
 def measure(options: LiuOptions) -> list[Curve]:
-    """Returns seconds for all seeds together against n, of each repetition."""
     run, every, curves = options.run(500, 20_480, 102_400, progress=False, store=None), options.methods(), []
     users, repeats = options.pick((20,), (40, 200), (40, 200, 1_000, 5_000)), options.pick(2, 3, 3)
     for name in NAMES[:: options.pick(5, 1, 1)]:

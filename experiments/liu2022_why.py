@@ -27,7 +27,6 @@ CHANGES: dict[str, dict[str, Any]] = {  # what is removed -> how
 
 
 def measure(options: LiuOptions) -> list[Curve]:
-    """Returns final regret, uploads and downloads, and clusters of all seeds, for each epsilon and cause removed."""
     env, run, curves = options.instance(), options.run(500, 100_000, 131_070), []
     horizon = run["horizon"]
     for epsilon in options.pick((1.0,), (1.0, 10.0), (1.0, 10.0)):

@@ -18,7 +18,6 @@ TRUST = {LOCAL: "silo_local", SECURE: "secagg"}
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns final regret (epsilons, seeds) by algorithm, and the two levels without privacy."""
     env = fb.envs.sphere(*options.shape(100, 100, 10), rewards="bernoulli")
     run, epsilons = options.ends(50, 10_000, 10_000), EPSILONS[: options.pick(2, 6, 6)]
     horizon, found = run["horizon"], {}

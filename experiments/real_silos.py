@@ -1,9 +1,8 @@
 """Draws what private federation costs on three real logs, whose silos are theirs: lectures, schools and films.
 
 Rewards are those of a model that was fitted to half of each log; the other half is replayed, each row once on average.
-One recipe for all: Thompson sampling in batches that double, delta = 1 / (10 rows). Protected is one visit, a row of
-the log, or a user with all of hers, of which so many are let in. Numbers were chosen on other seeds. (d) The mean score
-of the arms that were played in schools, by the model, and by doubly robust estimates from the log.
+Protected is one visit, a row of the log, or a user with all of hers, of which so many are let in. Numbers were chosen
+on other seeds. (d) What the arms that were played in schools are worth by doubly robust estimates.
 """
 
 from functools import partial
@@ -41,7 +40,6 @@ def recipes(name: str, env: Any, horizon: int, epsilon: float) -> dict[str, fb.a
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns final regret as a share of what random arms lose, against epsilon, and what arms are worth in schools."""
     curves, budgets = [], options.pick(BUDGETS[-1:], BUDGETS, BUDGETS)
     for name, title in list(TITLES.items())[: options.pick(2, 3, 3)]:
         env = fb.data.EXAMPLES[name]()
@@ -70,7 +68,7 @@ def measure(options: Size) -> list[Curve]:
 
 def picture(curves: list[Curve]) -> Picture:
     logs, (logged, *worth) = [panel for panel in panels(curves) if panel != WORLD], pick(curves, WORLD)
-    panel = partial(Panel, xlabel="ε", ylabel="regret, as a share of that of random arms", look=dict(markersize=6))
+    panel = partial(Panel, xlabel="ε", look=dict(markersize=6))
     panel = partial(panel, xscale="log", ylim=(0, 1.08), xticks=BUDGETS, level={"random arms": 1})
     shown = [panel(pick(curves, title), title) for title in logs]
     names = [one.label.replace(", one visit, ", "\n") for one in reversed(worth)]
@@ -104,6 +102,7 @@ def picture(curves: list[Curve]) -> Picture:
         "without noise two thirds of what random arms lose are lost.",
         shape=(2, 2),
         height=6.1,
+        ylabel="regret, as a share of that of random arms",
     )
 
 

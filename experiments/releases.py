@@ -38,7 +38,6 @@ def noise(release: Release, users: Users) -> float:
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns a curve for every release and rule, against visits that fit into S batches."""
     n, visits, curves = options.pick(8, S, S), options.pick(VISITS[:2], VISITS, VISITS), []
     for rule, (per_batch, apart, silos, own) in RULES.items():
         fits = [r for r in visits if not r % silos and (r // silos - 1) * apart < n]
