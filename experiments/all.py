@@ -1,7 +1,5 @@
 """Draws every figure again, by the commands that the numbers beside the pictures begin with.
 
-python experiments/all.py [--smoke | --redraw] [--only PATTERN] [--jobs N] [--out DIR | --commit]
-
 Without flags everything is measured again, but for commands that need a folder of data (DIR). Scripts run one after the
 other in a process, and share compiled programs.
 """
@@ -11,6 +9,7 @@ import io
 import multiprocessing
 import re
 import runpy
+import shutil
 import sys
 import tempfile
 import time
@@ -19,48 +18,34 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import tyro
+from curves import head
 from gallery import OF_COMMANDS
-
-from fedbandit_jax.core.files import write_atomic
+from options import Size
 
 HERE = Path(__file__).parent
-# Modules that draw nothing
-SHARED = (
-    "all",
-    "arms",
-    "authors",
-    "authors_arms",
-    "clusters",
-    "curves",
-    "drawing",
-    "gallery",
-    "options",
-    "recipes",
-    "silos",
-)
 
 
 def commands(smoke: bool) -> list[str]:
     """Returns script and options of every command; with --smoke those of every script, and its --as authors."""
-    heads = [path.open(encoding="utf-8").readline() for path in sorted((HERE / "figures").glob("*.csv"))]
-    kept = [found[1] for head in heads if (found := re.match(r"# python experiments/(.*?) \|", head))]
+    kept = [head(path)[0].removeprefix("python experiments/") for path in sorted((HERE / "figures").glob("*.csv"))]
     if not smoke:
         return kept + [command for command, *_ in OF_COMMANDS.values()]
-    plain = [path.name for path in sorted(HERE.glob("*.py")) if path.stem not in SHARED]
-    return sorted({*plain, *(f"{one.split()[0]} --as authors" for one in kept if "--as authors" in one)})
+    plain = {path.name for path in HERE.glob("*.py") if '"__main__":\n' in path.read_text(encoding="utf-8")}
+    authors = {f"{one.split()[0]} --as authors" for one in kept if "--as authors" in one}
+    return sorted(plain - {"all.py", "gallery.py"} | authors)
 
 
-def run(command: str) -> tuple[str, float, str]:
+def run(command: str, flags: list[str], folder: Path) -> tuple[str, float, str]:
     """Runs a command in this process; returns it, its seconds, and what it wrote if it failed."""
     import matplotlib.pyplot as plt
 
     script, *options = command.split()
     started, written, failed = time.monotonic(), io.StringIO(), False
-    sys.argv = [script, *options]
+    sys.argv = [script, *options, *flags]
     with contextlib.redirect_stdout(written), contextlib.redirect_stderr(written):
         try:
             if script == "fedbandit":
-                of_command(options)
+                of_command(command, folder)
             else:
                 runpy.run_path(str(HERE / script), run_name="__main__")
         except (Exception, SystemExit):
@@ -70,24 +55,16 @@ def run(command: str) -> tuple[str, float, str]:
     return command, time.monotonic() - started, written.getvalue() if failed else ""
 
 
-def of_command(words: list[str]) -> None:
-    """Runs `fedbandit` with these words, and keeps its picture; the last may be --out FOLDER or --commit."""
+def of_command(command: str, folder: Path) -> None:
+    """Runs `fedbandit`, and keeps its picture in a folder."""
     from fedbandit_jax import cli
 
-    folder = Path("results")
-    if words[-1] == "--commit":
-        words, folder = words[:-1], HERE / "figures"
-    elif words[-2:-1] == ["--out"]:
-        words, folder = words[:-2], Path(words[-1])
+    (name,) = [name for name, (one, *_) in OF_COMMANDS.items() if one == command]
     folder.mkdir(parents=True, exist_ok=True)
-    (name,) = [name for name, (command, *_) in OF_COMMANDS.items() if command.split()[1:] == words]
     with tempfile.TemporaryDirectory() as made:
-        if cli.main([*words, "--out", made, "--name", name]):
-            raise RuntimeError(f"fedbandit {' '.join(words)} failed")
-        made, kept = Path(made) / f"{name}.png", folder / f"{name}.png"
-        if folder == HERE / "figures":  # older pictures do not say that they are ours
-            kept.unlink(missing_ok=True)
-        write_atomic(kept, lambda file: file.write(made.read_bytes()))
+        if cli.main([*command.split()[1:], "--out", made, "--name", name]):
+            raise RuntimeError(f"{command} failed")
+        shutil.copyfile(Path(made) / f"{name}.png", folder / f"{name}.png")
 
 
 def main(
@@ -108,17 +85,15 @@ def main(
         out: folder for the pictures; by default results, or with --commit experiments/figures.
         commit: replace the committed pictures and their numbers.
     """
-    words = ["--smoke"] * smoke + ["--redraw"] * redraw + (["--out", str(out)] if out else []) + ["--commit"] * commit
-    todo = [" ".join([one, *words]) for one in commands(smoke) if re.search(only, one)]
-    if redraw:
-        todo = [one for one in todo if not one.startswith("fedbandit")]  # whose numbers are not kept
-    needing = [] if redraw else [one for one in todo if "DIR" in one.split()]
-    todo = [one for one in todo if one not in needing]
-    for one in needing:
-        print(f"left out, as it needs data: {one}")
-    failures = []
+    flags = ["--smoke"] * smoke + ["--redraw"] * redraw + (["--out", str(out)] if out else []) + ["--commit"] * commit
+    folder, failures, todo = Size(out=out, commit=commit).folder, [], []
+    for one in (one for one in commands(smoke) if re.search(only, one)):
+        if "DIR" in one.split() and not redraw:
+            print(f"left out, as it needs data: {one}")
+        elif not (redraw and one.startswith("fedbandit")):  # whose numbers are not kept
+            todo.append(one)
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(run, one) for one in todo]):
+        for done in as_completed([pool.submit(run, one, flags, folder) for one in todo]):
             command, seconds, error = done.result()
             print(f"{seconds:6.1f} s  {command}{'  FAILED' if error else ''}\n{error}", end="", flush=True)
             failures += [command] * bool(error)

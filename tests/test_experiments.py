@@ -76,7 +76,7 @@ def test_a_picture_is_drawn_again_in_another_folder(curves, monkeypatch, tmp_pat
     """By the command that `all.py --redraw --out DIR` runs, from the numbers that are kept in experiments/figures."""
     run = runpy.run_path(str(EXPERIMENTS / "all.py"))["run"]
     monkeypatch.setattr(sys, "argv", sys.argv)  # as it was, afterwards
-    assert run(f"liu2022_runtime.py --redraw --out {tmp_path}")[2] == ""
+    assert run("liu2022_runtime.py", ["--redraw", "--out", str(tmp_path)], tmp_path)[2] == ""
     made, kept = (folder / "liu2022_runtime.csv" for folder in (tmp_path, FIGURES))
     assert curves.head(made) == curves.head(kept)
     assert made.read_text().split("\n")[1:] == kept.read_text().split("\n")[1:]
