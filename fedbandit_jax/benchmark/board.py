@@ -163,7 +163,7 @@ def _choices() -> ET.Element:
 
 
 def _facts(task: Task) -> dict[str, str]:
-    units = {"visit": "one visit", None: "one user, who comes once"}
+    units = {"visit": "one visit", None: "one user with one visit"}
     unit = "one user, all visits" if isinstance(task.unit, Users) else units[task.unit]
     return {"trusted": task.trusted[-1], "unit": unit, "family": task.family}
 

@@ -359,7 +359,7 @@ class NoisyMechanism(BoundMechanism):
             only = "one interaction, i.e. what a user did in one round"
             return f"{only}; users return in this environment, and nobody is protected in more rounds together"
         if one == ONCE:
-            return "one user, who comes once: every arrival counts as a new user, as the environment declares"
+            return "one user with one visit: every arrival counts as a new user, as the environment declares"
         return f"one user, who contributes {one.sentence}, as is promised: users are not told apart here"
 
     def _pure(self, timing: Timing) -> float:

@@ -142,7 +142,7 @@ class BoundThompson(ArmAlgorithm):
             trust="central: users and the server are trusted; the server keeps exact sums, and acts on noisy samples",
             trusted="server", neighbours="replace", not_covered=NOT_COVERED,
             adjacency="replace (one user's reward replaced by any other in [0, 1])",
-            unit="one interaction of one user in one round" if again else "one user, who comes once",
+            unit="one interaction of one user in one round" if again else "one user with one visit",
             whole_user=not again, epsilon=epsilon, delta=delta, epsilon_exact=exact, smallest_delta=smallest,
             accountant="Gaussian differential privacy, by the largest sum of mu^2 on any path",
             noise_std=noise, noise_whose="of the first sample of an arm's sum of rewards",

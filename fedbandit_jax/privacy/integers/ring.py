@@ -236,7 +236,7 @@ class RingSum:
             reason=reason or "noise of known law is on every sum that leaves the protocol, and each user is in one sum",
             adjacency="replace (one user's reward replaced by any other in [0, 1])",
             neighbours="replace",
-            unit="one user, who comes once; for more see visits",
+            unit="one user with one visit; for more see visits",
             whole_user=True,
             trust=noise.trust,
             trusted=noise.trusted,
