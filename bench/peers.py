@@ -34,7 +34,7 @@ PEERS = {"jax-bandits": "jaxbandits", "MABWiser": "mabwiser.mab", "SMPyBandits":
 RULES = {"epsilon-greedy": "EpsilonGreedy", "UCB1": "UCB1", "Thompson": "ThompsonSampling"}  # names in two of them
 EXPLORE = 0.01  # epsilon of epsilon-greedy
 ENV = dataclasses.replace(fb.envs.arms(16, rewards="bernoulli"), low=0.0, high=1.0)  # means are uniform in [0, 1]
-ENVIRONMENTS = {"Thompson": 128, "MABWiser": 4, "SMPyBandits": 16}  # of a turn; otherwise 1,024
+ENVIRONMENTS = {"Thompson": 128, "MABWiser": 8, "SMPyBandits": 64}  # of a turn; otherwise 1,024
 
 
 @fb.pytree

@@ -80,7 +80,7 @@ def verdict(right: Sequence[bool]) -> str:
 
 
 MATCHES = (  # of Figures 1 to 3
-    Claim("Dist-DP-SE", "DP-SE", "as T becomes large, the regret of Dist-DP-SE matches that of DP-SE", matches=True),
+    Claim("Dist-DP-SE", "DP-SE", "as T becomes large, the regret of Dist-DP-SE matches DP-SE's", matches=True),
     Claim("Dist-RDP-SE (s=10)", "Dist-DP-SE", "Dist-RDP-SE gains considerably (a tenth), more at small ε", below=0.9),
     Claim("Dist-RDP-SE (s=100)", "Dist-RDP-SE (s=10)", "the gain is higher for a larger s (a hundredth)", below=0.99),
 )
@@ -243,7 +243,7 @@ def draw(
             above.append(Panel(averages, words_above, label="{label}: {note}", **axes))
             below.append(Panel([one.over(base.y) for one in ones], "", "user $t$", label="", **axes))
         above[0].axes["ylabel"] = "time-average regret, Reg$(t)/t$"
-        below[0].axes["ylabel"] = f"regret / that of {unit}"
+        below[0].axes["ylabel"] = f"regret over {unit}'s"
         says = [Says(where, one.says, f"{size}, {n} {drawn}, ± one standard error", one.seen(curves)) for one in claims]
         if words.label:
             given = words.label.replace("inf", "∞")

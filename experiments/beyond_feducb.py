@@ -77,8 +77,8 @@ def picture(curves: list[Curve]) -> Picture:
         f"M = {M}, K = {K}, d = {D}, T = 10,000, ε = 1, δ = 0.1. Mean of {curves[0].n_seeds} seeds ± one standard "
         "error. Blue: certified; squares: with noise, no privacy claim; open circles: not private",
         f"(a): FedUCB as printed has {said['FedUCB as printed, D = 30']}, and proves nothing. Certified and with "
-        f"secure aggregation regret is {said['growing batches, greedy, secure aggregation']}, as that of FedUCB "
-        f"without privacy, {said['not private: FedUCB, D = 0.3']}. With noise of every silo it is "
+        f"secure aggregation regret is {said['growing batches, greedy, secure aggregation']}. FedUCB without privacy "
+        f"has {said['not private: FedUCB, D = 0.3']}. With noise of every silo it is "
         f"{said['growing batches, greedy']}. (b): on a complete network Gossip has {said['complete: Gossip, γ = 1']}, "
         f"and Algorithm 3 with noise {said['complete: Algorithm 3 with noise, γ = 1']}. On grid and ring Algorithm 3 "
         "without privacy has the same regret, as at γ = 1 its cliques are the same. "

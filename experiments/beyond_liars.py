@@ -73,8 +73,8 @@ def picture(curves: list[Curve]) -> Picture:
         f"Titles say what a silo that lies sends, and the legend by which rule the server adds up. M = {M}, K = {K}, d "
         f"= {D}, T = {chance.x[0]:,.0f}, δ = 1 / (10 M T). Private: noise of every silo, certified. Mean of {n} seeds "
         "± one standard error. Rows have scales of their own",
-        f"If 20 % of the silos send minus their sums, regret of the geometric median over that of the plain sum where "
-        f"nobody lies is {', '.join(seen)}. If {100 * worst.x[1]:.0f} % send minus 1,000 times their sums, the plain "
+        f"If 20 % of the silos send minus their sums, regret of the geometric median over the plain sum's without "
+        f"liars is {', '.join(seen)}. If {100 * worst.x[1]:.0f} % send minus 1,000 times their sums, the plain "
         f"sum has {worst.mean[1] / chance.mean[0]:.1f} times the regret of uniform play at ε = 1. The trimmed mean is "
         f"worse than uniform play at {' and '.join(fails)}.",
         shape=(len(EPSILONS), len(ATTACKS)),

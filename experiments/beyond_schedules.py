@@ -99,8 +99,8 @@ def picture(curves: list[Curve]) -> Picture:
         "Growing batches do well, unless contexts change",
         f"M = {M}, K = {K}, d = {D}, T = {horizon}, ε = 1, δ = 0.1. Mean of {seeds} seeds ± one standard error. "
         "Numbers are B, the factor or the threshold. Solid: certified; dotted: no privacy claim, as the times tell",
-        "Regret of the best of growing batches, of the private test and of the raw trigger minus that of the best "
-        f"fixed batch, chosen on {seeds // 2} seeds and compared on {seeds - seeds // 2} others: {'; '.join(words)}.",
+        "Regret of the best of growing batches, of the private test and of the raw trigger, less the best fixed "
+        f"batch's, chosen on {seeds // 2} seeds and compared on {seeds - seeds // 2} others: {'; '.join(words)}.",
         height=3.4,
         ncols=4,
         ylabel="group regret at T",

@@ -128,8 +128,8 @@ def picture(curves: list[Curve]) -> Picture:
         f"Silo-local noise, ε = {EPSILON:g}, M = {M}, K = {K}, d = {D}. Mean of {seeds} seeds ± one standard error. "
         "What rows with + have is added to all above. Dark blue: certified; light blue: an oracle that nobody can run; "
         f"grey: not private. n: first release of greedy play. Uniform play has {round(chance.mean[0], -3):,.0f}",
-        "Regret of certified greedy play with all ingredients over that of the first row, of the oracle, and of the "
-        f"same play without privacy: {'; '.join(seen)} ({seeds} seeds, paired). Half of x x' is summed, which leaves x "
+        "Regret of certified greedy play with all ingredients over the first row's, the oracle's, and the same "
+        f"play's without privacy: {'; '.join(seen)} ({seeds} seeds, paired). Half of x x' is summed, which leaves x "
         "y less of the noise. The oracle knows the mean of x x', so that all noise is on x y.",
         height=3.3,
         grid=dict(sharey=True),

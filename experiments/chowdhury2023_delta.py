@@ -90,7 +90,7 @@ def picture(curves: list[Curve]) -> Picture:
             ax.axvline(x, color=colour, linestyle="--", linewidth=1)
 
     seen = f"{verdict(right)} points right of δ = 1/T, by two errors; the ratio is 1 at δ of {', '.join(cross)}"
-    panel = Panel(shown, "", "δ (dashed: 1/T)", "regret at T over that of Dist-DP-SE", also=also)
+    panel = Panel(shown, "", "δ (dashed: 1/T)", "regret at T over Dist-DP-SE's", also=also)
     panel.axes |= dict(xscale="log", ylim=(0.3, None))
     return Picture(
         [panel],

@@ -183,7 +183,7 @@ def picture(curves: list[Curve]) -> Picture:
     found = " and ".join(f"{label} {factor:.1f} times" for label, factor in flat.items())
     right = verdict([factor <= STEP + 0.05 for factor in flat.values()])
     seen = f"{right}, within the factor {STEP:g} of a batch more; largest regret in (d) over the smallest: {found}"
-    says.append(Says("Theorem 1", "where privacy dominates regret is that of any gap", size, seen))
+    says.append(Says("Theorem 1", "where privacy dominates, regret is the same for any gap", size, seen))
     counts = pick(curves, "f")
     log, most = np.log2(counts[0].x), max(one.y[-1].max() for one in counts)
     seen = (

@@ -68,7 +68,7 @@ def picture(curves: list[Curve]) -> Picture:
         values = ", ".join(f"{name} {pm(*interval(y), 0)}" for name, y in ends.items())
         text = f"({letter}) {title}, {size}: {found}; regret per agent, uniform play {chance.mean[-1]:,.0f}: {values}"
         lines.append(Says("Fig. 1B", CLAIM, "M = 100, T not said, 100 runs", text))
-    shown[0].axes["ylabel"] = "regret, over that of uniform play"
+    shown[0].axes["ylabel"] = "regret over uniform play's"
     return Picture(
         shown,
         "FedUCB: more communication has less regret",

@@ -80,8 +80,8 @@ def picture(curves: list[Curve]) -> Picture:
         [left, middle, right],
         "Without privacy the network matters, under noise hardly",
         f"FedUCB without a server, with M = {M}, K = {K}, d = {D}, gap 0.1, D = 20 and δ = 0.1. Mean of "
-        f"{curves[0].n_seeds} seeds ± one standard error. γ is the number of hops of a message, χ that of cliques. "
-        "Dotted: no privacy claim",
+        f"{curves[0].n_seeds} seeds ± one standard error. γ is the number of hops of a message, χ the number of "
+        "cliques. Dotted: no privacy claim",
         [Says("Remark 2", claim, "no experiment in the paper", "; ".join(seen) + " (± one standard error)")],
         height=3.2,
         ncols=5,

@@ -95,14 +95,14 @@ def picture(curves: list[Curve]) -> Picture:
     return Picture(
         [*shown, schools],
         "What privacy costs on three real logs",
-        "Rewards in (a) to (c) are those of models, not of the world. Thompson sampling, δ = 1 / (10 rows). Mean of "
+        "Rewards in (a) to (c) come from models, not from the world. Thompson sampling, δ = 1 / (10 rows). Mean of "
         f"{n} seeds ± one standard error. All coloured lines are certified",
         "What secure aggregation of visits adds to the regret without noise, as a share of random arms' regret, from "
         f"the least ε to the largest: {'; '.join(words)} ({n} seeds, paired). Schools are too small to tell: even "
         "without noise two thirds of what random arms lose are lost.",
         shape=(2, 2),
         height=6.1,
-        ylabel="regret, as a share of that of random arms",
+        ylabel="regret over random arms'",
     )
 
 

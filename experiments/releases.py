@@ -76,7 +76,7 @@ def picture(curves: list[Curve]) -> Picture:
         shown,
         "Noise of releases at equal privacy of returning users",
         f"Sums of S = {S} batches at equal privacy of all that one user contributes. Drawn is the largest standard "
-        "deviation of a sum × the sensitivity, over that of the best release in (a). Points are set apart",
+        "deviation of a sum × the sensitivity, over the best release's in (a). Points are set apart",
         "Against group privacy, (a), the standard deviation of the best release at the most visits of a panel is "
         f"{', '.join(best[1:])} in (b) to (f). In (a) {len(equal)} releases are equal within {100 * NEAR:g} %: "
         f"{', '.join(equal)}. A binary tree has {first[NAMES['tree']]:.1f} times their standard deviation, and noise "
