@@ -28,7 +28,7 @@ FAMILIES: dict[str, list[fb.schedules.Schedule]] = {
     "raw log det, S = 64": [S.LogDet(d, max_syncs=64) for d in THRESHOLDS],
 }
 NAMES = ("fixed batches of B", "growing by a factor", "private test (sparse vector, 0.1 ε)", "raw log det")
-OFFSETS = {"o": (5, 4), "s": (5, -9), "D": (5, 4), "v": (-20, -7)}  # of the numbers at these markers, in points
+OFFSETS = {"o": (5, 4), "s": (5, -9), "D": (5, 4), "v": (-18, -9)}  # of the numbers at these markers, in points
 WHERE = {
     "all alike": "(a) all agents are alike",
     "own subspace": "(b) each sees a third of directions",
@@ -90,7 +90,7 @@ def picture(curves: list[Curve]) -> Picture:
             for text, at, marker, colour in numbers:
                 look: dict[str, Any] = dict(textcoords="offset points", fontsize="x-small", color=colour)
                 ax.annotate(text, at, OFFSETS[marker], **look)
-            ax.margins(x=0.14)
+            ax.margins(x=0.22)
 
         shown.append(Panel(lines, where[4:], "synchronisations", xscale="log", yscale="log", also=write))
     seeds, horizon = curves[0].n_seeds, curves[0].panel.partition("T = ")[2]

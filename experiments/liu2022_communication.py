@@ -42,9 +42,9 @@ def picture(curves: list[Curve]) -> Picture:
     left.also = lambda ax: ax.plot(ends, line, "-.", color="#999999", label="c log t + c', through FCLUB-DC")
 
     def numbers(ax: Axes) -> None:
-        for ratio, x, y in zip(many.x, many.mean, regret.mean):
-            ax.annotate(f"{ratio:g}", (x, y), (-6, 0), textcoords="offset points", ha="right", va="center")
-        ax.margins(x=0.12, y=0.12)
+        for ratio, x, top in zip(many.x, many.mean, regret.mean + regret.error):
+            ax.annotate(f"{ratio:g}", (x, top), (0, 3), textcoords="offset points", ha="center")
+        ax.margins(0.12)
 
     points = Curve("", "FCLUB-DC, U = D at the points", many.mean, regret.y, "#0072B2 o")
     right = Panel([points], "FCLUB-DC, T = 100,000", "uploads and downloads", "regret at T", xscale="log", also=numbers)
