@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import networkx as nx
 import numpy as np
+from handmade import swept
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import fedbandit_jax as fb
-from fedbandit_jax.certificate import no_privacy
 from fedbandit_jax.privacy import releases
 from fedbandit_jax.report.findings import Audit
 
@@ -35,25 +35,6 @@ ASYNC = A.AsyncFederated(schedule=S.Geometric(1.5), privacy=P.Mechanism(BUDGET, 
 SUMS = A.CDPSE(1.0)
 
 
-def a_result():
-    curve = np.ones((1, 2, 2))
-    spec = dict(n_agents=1, n_arms=2, dim=1)
-    return fb.Result(
-        rounds=np.array([1, 2]),
-        regret=curve,
-        communication={name: curve for name in ("rounds", "floats", "bits")},
-        gauges={"clusters": curve},
-        status=np.zeros((1, 2), int),
-        certificates={"one": dataclasses.replace(no_privacy("a test"), epsilon=1.0, delta=0.1, epsilon_exact=1.0)},
-        config={
-            "environments": {"one": {"type": "Test", "spec": spec}},
-            **{"algorithms": {"one": {}}, "coordinates": {"one": {"algorithm": "one"}}},
-            **dict(horizon=2, seeds=[[0, 2]], stride=None, key=[0, 1]),
-        },
-        provenance={},
-    )
-
-
 def an_audit():
     numbers_of = {field.name: 1.0 for field in dataclasses.fields(Audit)}
     words = dict(name="an audit", which="first user", statistic="linear", bound="Clopper-Pearson")
@@ -62,7 +43,8 @@ def an_audit():
 
 NOISE = lambda key, data: data + jax.random.normal(key)  # noqa: E731
 CASE = fb.audits.Case(name="a case", mechanism=NOISE, data=0.0, neighbour=1.0, epsilon=1.0, delta=0.1)
-RESULT, BELIEF = a_result(), fb.linalg.GaussianBelief(jnp.zeros(2), jnp.eye(2))
+RESULT = dataclasses.replace(swept({"one": 1.0}, seeds=2), gauges={"clusters": np.ones((1, 2, 2))})
+BELIEF = fb.linalg.GaussianBelief(jnp.zeros(2), jnp.eye(2))
 
 # Kinds of arguments: functions that say of a value if it may be given.
 
@@ -280,11 +262,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
         **dict(rewards="gaussian", noise_std=(0.1, positive), shape=None),
     ),
     E.contaminate: dict(env=E.arms(3), share=(0.1, number(0, 0.5)), favoured=(1, count(0, 2))),
-    E.returning: dict(
-        n_users=(5, count(high=10**6)),
-        arrivals=("uniform", array(1)),
-        session=(2, count(high=2**30)),
-    ),
+    E.returning: dict(n_users=(5, count(high=10**6)), arrivals=("uniform", array(1)), session=(2, count(high=2**30))),
     E.drift: dict(when=(5, either(count(high=2**31 - 2), increasing)), how="jump"),
     E.delay: dict(rounds=(5, count(high=10**4)), law="fixed"),
     E.rejection: dict(env=RANDOMISED),
@@ -332,7 +310,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
         **dict(sums=(A.CDPSE(1.0), a(A.SE))),
     ),
     A.ThompsonArms: dict(
-        **dict(first=(4, count()), growth=(1.5, number(1, 16)), variance=(1.0, number(1e-6, 1e6)), inflate="factor"),
+        **dict(first=(4, count()), growth=(1.5, number(1, 16)), variance=(1.0, number(1e-6, 1e6)), inflate="factor")
     ),
     A.TopTwo: dict(sums=(A.CDPSE(1.0), a(A.SE)), failure=(0.1, number(1e-300, 0.5)), growth=(1.5, number(1.001, 16))),
     A.SequentialHalving: dict(sums=(A.CDPSE(1.0), a(A.SE)), budget=(10, either(none, count(4)))),
@@ -345,7 +323,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     A.CLUB: dict(alpha_edge=(0.25, factor)),
     A.SCLUB: dict(alpha_theta=(1.5, factor), alpha_p=(1.0, factor)),
     mixture: dict(
-        **dict(max_groups=(3, count()), tries=(2, count()), subgaussian=(0.5, finite), theta_norm=(1.0, finite)),
+        **dict(max_groups=(3, count()), tries=(2, count()), subgaussian=(0.5, finite), theta_norm=(1.0, finite))
     ),
     A.Grouped: dict(grouping=A.Alone()),
     replace: dict(name=("x", either(none, text))),
@@ -371,8 +349,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     P.Discounted: dict(decay=(0.9, number(1e-300, 1 - 2 / 1024))),
     P.Window: dict(batches=(3, count(high=1024))),
     P.calibrate: dict(
-        **dict(trust="shuffle_amplified", batch=(5, count()), dim=(3, count())),
-        **dict(users=(P.Users(), a(P.Users))),
+        **dict(trust="shuffle_amplified", batch=(5, count()), dim=(3, count())), **dict(users=(P.Users(), a(P.Users)))
     ),
     P.relative_std: dict(release=releases.Tree(4)),
     P.compose: dict(events=[P.events.Gaussian(0.5)]),
@@ -386,9 +363,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     fb.networks.make: dict(name="ring", n_agents=(6, count(2, 20_000))),
     fb.data.classification: dict(name="digits", components=(None, count())),
     fb.data.into_unit: dict(features=(np.ones((2, 2)), rows), theta=(np.ones(2), array(1))),
-    fb.data.lasso: dict(
-        **dict(features=(EYE, rows), labels=(EYE[0], array(1))),
-    ),
+    fb.data.lasso: dict(**dict(features=(EYE, rows), labels=(EYE[0], array(1)))),
     fb.data.movielens: dict(n_users=(3, count()), n_items=(3, count()), n_active=(3, count()), thetas="user"),
     fb.data.mslr: dict(features="title", normalise=(True, flag)),
     fb.data.mslr_arms: dict(n_arms=(3, count(2))),
@@ -446,14 +421,7 @@ MADE = {  # public, but made by a function, or a part of one's own which is chec
     *(S.BoundSchedule, S.BoundLogDet, S.BoundPrivateLogDet, S.Fixed, S.Schedule, S.Setting, S.check, S.doors, S.timing),
     *(P.Calibration, P.Certificate, P.Release, P.Trust),
     *(fb.record.Thinned, fb.record.arms, fb.record.estimates, fb.record.recommended),
-    *(
-        fb.record.Moment,
-        fb.record.Recorder,
-        fb.record.Recording,
-        fb.record.recorder,
-        A.Alone,
-        A.Together,
-    ),
+    *(fb.record.Moment, fb.record.Recorder, fb.record.Recording, fb.record.recorder, A.Alone, A.Together),
     *(fb.data.Community, fb.data.Queries, fb.data.Fit, fb.linalg.GaussianBelief, fb.audits.Audit, fb.networks.Network),
 }
 MODULES = [E, A, S, P, P.events, fb.record, fb.audits, fb.networks, fb.data, fb.linalg, fb.plotting]

@@ -83,11 +83,7 @@ def trace(env, algo, horizon=40):
         with jaxtyped("context"):
             assert fits(metrics), metrics
 
-    jax.eval_shape(
-        first_step,
-        make_runner(env, algo.bind(env.spec, horizon), horizon),
-        jax.random.key(0),
-    )
+    jax.eval_shape(first_step, make_runner(env, algo.bind(env.spec, horizon), horizon), jax.random.key(0))
 
 
 def programs():

@@ -30,7 +30,7 @@ class Forecast(NamedTuple):
     alone or jointly with others. It has two parts. Seeds differ, with regrets assumed lognormal. If no seed has regret,
     one more may have the most possible. And the tail may bend: after T0 its exponent a is expected to be
     `TRUST` a + (1 - `TRUST`) `USUAL`, up to `BELOW` and `ABOVE`. These numbers were chosen by a hundred full runs, and
-    tested on others, see tests/planning/test_plan_intervals.py.
+    tested on others, see tests/planning/test_recommend.py.
     """
 
     regret: float

@@ -85,25 +85,18 @@ def test_sums_are_shown_in_units_of_their_noise():
 def test_arms_of_other_servers_users_are_shown():
     """By an algorithm that always chooses the longer of two features, and shows no sums."""
 
-    class Longer:
-        def init(self, key, spec):
-            return jnp.zeros((3, 2, 3)), jnp.zeros(3, jnp.int32)
-
-        def begin(self, key, t, state):
-            return state, Report()
-
-        def index(self, key, t, state, user, contexts):
-            return contexts[:, 0]
-
-        def serve(self, key, t, state, user, x, y):
-            return state, Report()
-
-        def view(self, state):
-            return state[0], state[0], state[1], state[1]
+    methods = {
+        "init": lambda self, key, spec: (jnp.zeros((3, 2, 3)), jnp.zeros(3, jnp.int32)),
+        "begin": lambda self, key, t, state: (state, Report()),
+        "index": lambda self, key, t, state, user, contexts: contexts[:, 0],
+        "serve": lambda self, key, t, state, user, x, y: (state, Report()),
+        "view": lambda self, state: (state[0], state[0], state[1], state[1]),
+    }
 
     contexts = np.zeros((4, 1, 2, 2), np.float32)
     contexts[[0, 1, 3], 0, 1, 0] = 0.5  # the second arm, but for the third round
     users = np.array([0, 1, 1, 2])
-    transcript = TranscriptOfVisits(algo=Longer(), spec=spec_of_visits(3, 2, n_arms=2))
+    longer = type("Longer", (), methods)()
+    transcript = TranscriptOfVisits(algo=longer, spec=spec_of_visits(3, 2, n_arms=2))
     _, arms = transcript(jax.random.key(0), (contexts, np.zeros((4, 1, 2), np.float32), users))
     assert arms.tolist() == [0, 1, 0, 0]  # users 0 and 2 are at the server that is trusted with them

@@ -53,7 +53,6 @@ def test_bad_sweeps(algos, grid, argument):
 
 WRONG = {  # argument -> what of `PRIVATE` is replaced
     "schedule": [{"schedule": 2000, "learns_in_batch": True}],
-    "std": [{"std": one} for one in ("theorem", 0.0, "tight")],
     "theta_norm": [{"theta_norm": 0.0, "confidence": "known_noise"}],
     "release": [{"trust": "local"}],
     **{name: [{name: 2.0}] for name in ("epsilom", "policy.epsilon", "get.epsilon", "", "policy.")},
@@ -125,11 +124,7 @@ def test_parts_that_are_not_finished(part, argument):
 
 
 @pytest.mark.parametrize(
-    "call",
-    [
-        lambda x: simulate(key=jax.random.key(x)).regret,
-        lambda x: simulate().regret[0, 0] + x,
-    ],
+    "call", [lambda x: simulate(key=jax.random.key(x)).regret, lambda x: simulate().regret[0, 0] + x]
 )
 def test_a_program_cannot_run_programs(call):
     with pytest.raises(TypeError, match=r"traced ones: .* use fb.rollout"):

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import PLAIN, refused, stepped
+from helpers import PLAIN, Bias, refused, stepped
 
 import fedbandit_jax as fb
-from fedbandit_jax.core.struct import Static
+from fedbandit_jax.core.struct import Static, shipped
 from fedbandit_jax.engine.runners import Synchronous, make_runner, signature
 from fedbandit_jax.envs._wrapper import Wrapper
 from fedbandit_jax.interfaces import Partition
@@ -109,6 +109,14 @@ def test_classes_with_equal_fields_are_different_programs():
     one, same, other = (Synchronous(env=ENV, algo=kind(arms=HONEST.arms), horizon=T) for kind in (Fixed, Fixed, Other))
     assert signature(one) == signature(same) != signature(other)
     assert jax.tree.structure(one) == jax.tree.structure(same) != jax.tree.structure(other)
+
+
+def test_one_foreign_part_is_enough():
+    ours = fb.algos.Federated(policy=fb.algos.Greedy(), schedule=5)
+    for within in (tuple, list, lambda parts: dict(enumerate(parts))):
+        assert shipped(within([1, "a", ours, fb.algos.UCB()]))
+        for foreign in (Bias(), Bias, lambda: 0, dataclasses.replace(ours, policy=Bias())):
+            assert not shipped(within([1, foreign, ours]))
 
 
 @pytest.mark.parametrize(

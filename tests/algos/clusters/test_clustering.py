@@ -179,8 +179,7 @@ def test_fclub(key, algo, size, seed, splits, sharing):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("algo", "seed"),
-    [(A.CLUB(alpha_edge=0.5), 0), (A.SCLUB(alpha_theta=0.3, alpha_p=0.3), 0), (FCLUB(**APART), 0)],
+    ("algo", "seed"), [(A.CLUB(alpha_edge=0.5), 0), (A.SCLUB(alpha_theta=0.3, alpha_p=0.3), 0), (FCLUB(**APART), 0)]
 )
 def test_what_a_gpu_runs(key, algo, seed, monkeypatch):
     """The program for a GPU, compiled here for a CPU, with its kernel in Pallas' interpreter."""

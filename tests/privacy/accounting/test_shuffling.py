@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy import gaussian_mu
-from fedbandit_jax.privacy.accounting.shuffling import (
-    LemmaError,
-    relaxed_secagg,
-    shuffled_epsilon,
-    shuffled_sigma,
-)
+from fedbandit_jax.privacy.accounting.shuffling import LemmaError, relaxed_secagg, shuffled_epsilon, shuffled_sigma
 
 TREE = [25 * 2**level for level in range(9)]  # S = 400, B = 25
 FIGURE = {"epsilon": 1e-4, "delta": 1e-4, "n_agents": 100}  # Figure 2(a) of the paper, T = 10^4
