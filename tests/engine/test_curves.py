@@ -100,7 +100,9 @@ def test_runs_that_end_too_early_are_refused(steps):
 def test_counters_beyond_float64s_integers(steps):
     """Bits of a shuffler: int64 while exact, float64 from 2^53 on."""
     large = steps._replace(report=steps.report._replace(floats=steps.report.floats * np.float32(2.0**40)))
-    curves = add(StretchTally(np.array([T]), CONFIGS, SEEDS), large, 0, STEPS).curves()
+    curves, report = add(StretchTally(np.array([T]), CONFIGS, SEEDS), large, 0, STEPS).curves(), large.report
+    bits = (report.floats.astype(float) * report.float_bits).sum((0, 3))
+    np.testing.assert_allclose(curves.communication["bits"][..., 0], bits.T)
     assert curves.communication["bits"].dtype == np.float64
     assert curves.communication["rounds"].dtype == np.int64
 

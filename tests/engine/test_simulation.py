@@ -94,16 +94,6 @@ def test_status_ignores_the_synchronisation_that_never_happens(same_noise):
     assert flagged[0] > flagged[1]  # the comparison had something to see
 
 
-@pytest.mark.slow
-def test_bits_beyond_32():
-    """20,000 agents in 60 dimensions send more than 2^31 bits a synchronisation."""
-    env = fb.envs.script(np.full((2, 20_000, 1, 60), 0.1), np.zeros((2, 20_000, 1)))
-    result = simulate(env, fb.algos.fed_lin_ucb(schedule=1, learns_in_batch=False), horizon=2, seeds=1)
-    floats = 20_000 * 60 * 63
-    assert 32 * floats > 2**31
-    np.testing.assert_array_equal(result.communication["bits"], [[32 * floats, 64 * floats]])
-
-
 def test_a_full_disk_does_not_end_a_run(tmp_path, monkeypatch, whole):
     """It is told once, however often a checkpoint fails. What was written before stays: `test_checkpoint.py`."""
     for name in ("CHECKPOINT_SECONDS", "CHUNK_SECONDS", "CHUNK_WORK"):

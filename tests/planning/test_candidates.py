@@ -82,9 +82,6 @@ def test_what_is_considered(everything):
     assert used == linear | {"Grouped", "Mixture", "Alone", "AsyncFederated", "NoneType"}
     releases = {one.algo.privacy.release for one in everything}
     assert {"input_perturbation", "blt"} <= releases  # the former is that of AdaC-OFUL and DP-DPE
-
-
-def test_all_are_certified_and_named(everything):
     assert not any(one.excluded for one in everything)
     assert {one.certificate.claim for one in everything} == {"certified"}
     assert all(one.certificate.epsilon_exact <= 1 for one in everything)

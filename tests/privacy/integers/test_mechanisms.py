@@ -52,24 +52,21 @@ class Made(NamedTuple):
     def sums(self, users):
         return RingSum.of(self.kind, self.asked, users)
 
+    def law(self, n):
+        """Of the noise that runs for a batch of n users."""
+        return self.noise([n]).law(0, n)
+
+    def proof(self, n):
+        """What the protocol that runs proves of a batch of n users."""
+        return self.sums([n]).proof(0)
+
+    def sent(self, n):
+        """Bits of a user."""
+        return self.noise([n]).bits(n, self.of(n).modulus)
+
 
 def made(kind, epsilon=0.5, scale=10.0, failure=0.1, horizon=10**6):
     return Made(kind, Asked(epsilon, scale, failure, horizon))
-
-
-def law(mechanism, n):
-    """Of the noise that runs for a batch of n users."""
-    return mechanism.noise([n]).law(0, n)
-
-
-def proof(mechanism, n):
-    """What the protocol that runs proves of a batch of n users."""
-    return mechanism.sums([n]).proof(0)
-
-
-def sent(mechanism, n):
-    """Bits of a user."""
-    return mechanism.noise([n]).bits(n, mechanism.of(n).modulus)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -78,11 +75,11 @@ def test_parameters_by_hand(kind):
     mechanism, (g, tau, m, bits, s, h) = made(kind), BY_HAND[kind]
     one = mechanism.of(64)
     assert (one.steps, one.slack, one.modulus) == (g, tau, m)
-    assert bits is None or sent(mechanism, 64) == bits
+    assert bits is None or mechanism.sent(64) == bits
     assert mechanism.of(50).steps == math.ceil(g / 8 * math.sqrt(50))
     variance = 2 / (4 * math.sinh(1 / 16) ** 2)  # of discrete Laplace of scale 8: 2 beta / (1 - beta)^2
     expected = {LocalNoise: 64 * variance, SkellamNoise: 6400.0, GaussianNoise: 6400.0}.get(kind, variance)
-    assert law(mechanism, 64).variance == pytest.approx(expected, rel=1e-6)
+    assert mechanism.law(64).variance == pytest.approx(expected, rel=1e-6)
     np.testing.assert_allclose([one.s, one.h], [s, h], rtol=1e-12)
 
 
@@ -95,7 +92,7 @@ def test_tables_are_the_parameters(kind):
     assert wide.to_int(protocol.modulus).tolist() == [row.modulus for row in rows]
     assert wide.to_int(protocol.largest).tolist() == [n * row.steps + row.slack for n, row in zip(users, rows)]
     np.testing.assert_array_equal(protocol.steps, steps)
-    np.testing.assert_allclose(protocol.bits, [float(sent(mechanism, n)) for n in users], rtol=1e-7)
+    np.testing.assert_allclose(protocol.bits, [float(mechanism.sent(n)) for n in users], rtol=1e-7)
     np.testing.assert_array_equal(protocol.users, users)
     widths, size = [protocol.noise.width(k) for k in range(4)], steps / (0.25 if kind is ShuffledNoise else 0.5)
     np.testing.assert_allclose(protocol.noise.size, size**2 if kind is SkellamNoise else size, rtol=1e-6)
@@ -109,12 +106,12 @@ def test_tails_are_within_their_bounds(kind):
     for epsilon, n in itertools.product((0.01, 0.3, 5.0), (2, 16, 300, 2**12, 2**20)):
         for failure in (0.1, 1e-6):
             mechanism = made(kind, epsilon, 1.0, failure)
-            assert 2 * float(law(mechanism, n).tail(mechanism.of(n).slack)) <= mechanism.of(n).wrapping
+            assert 2 * float(mechanism.law(n).tail(mechanism.of(n).slack)) <= mechanism.of(n).wrapping
         mechanism = made(kind, epsilon, 3.0)
         one = mechanism.of(n)
         for log in np.log([4, 20, 2e3, 2e8]):  # of 2 / p
             noise = one.s * math.sqrt(log) + one.h * log - math.sqrt(n * log / 2) / one.steps  # Hoeffding, two-sided
-            assert law(mechanism, n).tail(noise * one.steps) <= math.exp(-log)
+            assert mechanism.law(n).tail(noise * one.steps) <= math.exp(-log)
 
 
 SIZES = [2**b for b in range(1, 30)] + [3, 50, 1000]
@@ -136,11 +133,11 @@ def test_pure_epsilon_is_never_above_what_was_asked(kind):
 def test_skellam_and_gaussian_by_hand():
     """Lemma 3 and Lemma 4 at n = 64: D = 40, v = 6400 and sigma = 10."""
     two = 2 * 1600 / 12800 + min((3 * 1600 + 240) / (4 * 6400**2), 120 / 12800)
-    assert proof(made(SkellamNoise), 64).renyi(2.0) == pytest.approx(two, rel=1e-7)
-    privacy = proof(made(GaussianNoise), 64).zcdp  # (rho, xi, ...)
+    assert made(SkellamNoise).proof(64).renyi(2.0) == pytest.approx(two, rel=1e-7)
+    privacy = made(GaussianNoise).proof(64).zcdp  # (rho, xi, ...)
     xi = 10 * sum(math.exp(-2 * math.pi**2 * 100 * k / (k + 1)) for k in range(1, 64))
     assert privacy[:2] == pytest.approx((0.125, xi), rel=1e-6)
-    rough = proof(made(GaussianNoise, scale=1.0, epsilon=1.0), 4).zcdp  # sigma = 1
+    rough = made(GaussianNoise, scale=1.0, epsilon=1.0).proof(4).zcdp  # sigma = 1
     xi = 10 * sum(math.exp(-2 * math.pi**2 * k / (k + 1)) for k in range(1, 4))
     assert rough[:2] == pytest.approx((min(1 + xi / 2, (1 + xi) ** 2) / 2, xi), rel=1e-9, abs=0)
 
@@ -172,17 +169,17 @@ def test_certificates(label):
     mechanism, sizes = made(kind, 1.0, failure=0.1 / (100 * sums)), [2**b for b in range(1, 18)]
     assert found.notion == kind.notion
     assert found.releases == len(sizes)  # of two arms' 2 + ... + 2^18 users the last do not come
-    assert found.bits_per_user == pytest.approx((sent(mechanism, 2), sent(mechanism, 2**17)), rel=1e-7)
+    assert found.bits_per_user == pytest.approx((mechanism.sent(2), mechanism.sent(2**17)), rel=1e-7)
     lost = 0.5e-6 if kind is ShuffledNoise else 0.0
-    tails = [2 * float(law(mechanism, n).tail(mechanism.of(n).slack)) for n in sizes]
+    tails = [2 * float(mechanism.law(n).tail(mechanism.of(n).slack)) for n in sizes]
     assert found.wrap_probability == pytest.approx(max(tails) + lost, rel=1e-3, abs=0)
-    std = max(math.sqrt(law(mechanism, n).variance) / mechanism.of(n).steps for n in sizes)
+    std = max(math.sqrt(mechanism.law(n).variance) / mechanism.of(n).steps for n in sizes)
     assert found.server_noise_std == pytest.approx(std)
     whose = {LocalNoise: ROOT, ShuffledNoise: 2 * ROOT}.get(kind, found.noise_std)
     assert found.noise_std == pytest.approx(whose, rel=0.1)
     assert (found.zcdp is not None) == (kind is GaussianNoise)
     if kind is SkellamNoise:  # at n = 2 the third term is largest
-        assert bounds[0] == pytest.approx(max(proof(mechanism, n).renyi(2.0) for n in sizes))
+        assert bounds[0] == pytest.approx(max(mechanism.proof(n).renyi(2.0) for n in sizes))
         assert 1 < bounds[0] < 1.02
     if kind is GaussianNoise:
         assert found.zcdp[0] == pytest.approx(0.5, rel=1e-6)
