@@ -1,26 +1,35 @@
+"""Contexts of random directions: their laws, their means, and rewards about them."""
+
+import itertools
+
 import jax
 import numpy as np
 import pytest
+from helpers import deep
 from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random
 
+ALPHA = 1e-4  # chance that a correct environment fails a law test, over keys; the key is fixed
 
-@jax.jit
+
 def offered(env, key, t=0):
+    """Contexts (M, K, d), theta* (d,) and means (M, K) of one round, float64."""
     world = jax.jit(env.init)(key)
-    return env.observe(jax.random.fold_in(key, t), world, t)[0].contexts, world
+    contexts = np.asarray(jax.jit(env.observe)(jax.random.fold_in(key, t), world, t)[0].contexts, float)
+    theta = np.asarray(world.theta, float)
+    return contexts, theta, contexts @ theta
 
 
 def test_direction_is_uniform(key):
     """u_1 of a uniform direction in R^9: (u_1 + 1)/2 is Beta(4, 4), and not Beta(3.5, 3.5) as in R^8."""
-    contexts, world = offered(fb.envs.sphere(n_agents=100, n_arms=500, dim=10), key)
-    np.testing.assert_allclose([*np.linalg.norm(contexts, axis=-1).ravel(), np.linalg.norm(world.theta)], 1, atol=1e-5)
-    u = np.asarray(contexts, float)[..., :-1].reshape(-1, 9) * np.sqrt(2)
+    contexts, theta, _ = offered(fb.envs.sphere(n_agents=100, n_arms=500, dim=10), key)
+    np.testing.assert_allclose([*np.linalg.norm(contexts, axis=-1).ravel(), np.linalg.norm(theta)], 1, atol=1e-5)
+    u = contexts[..., :-1].reshape(-1, 9) * np.sqrt(2)
     for axis in (0, 8):
-        assert stats.kstest((u[:, axis] + 1) / 2, stats.beta(4, 4).cdf).pvalue > 1e-4
-        assert stats.kstest((u[:, axis] + 1) / 2, stats.beta(3.5, 3.5).cdf).pvalue < 1e-4
+        assert stats.kstest((u[:, axis] + 1) / 2, stats.beta(4, 4).cdf).pvalue > ALPHA
+        assert stats.kstest((u[:, axis] + 1) / 2, stats.beta(3.5, 3.5).cdf).pvalue < ALPHA
     assert np.abs(9 * np.cov(u.T) - np.eye(9)).max() < 6 * np.sqrt(2 / len(u))
 
 
@@ -36,18 +45,63 @@ def test_fresh_and_fixed(key):
 def test_rewards(key, law):
     """Noise has its law about the mean; of Bernoulli rewards the mean is right in every bin of means."""
     env = fb.envs.sphere(20_000, 2, 4, rewards=law, noise_std=0.5)
-    contexts, world = offered(env, key)
-    feedback = jax.jit(env.pull)(key, world, fb.Round(contexts), np.zeros(20_000, np.int32))
-    means, reward = np.asarray(contexts @ world.theta), np.asarray(feedback.reward)
-    np.testing.assert_allclose(feedback.gap, means.max(1) - means[:, 0], atol=1e-6)
+    contexts, _, means = offered(env, key)
+    round_, arms = fb.Round(np.float32(contexts)), np.zeros(20_000, np.int32)
+    feedback = jax.jit(env.pull)(key, jax.jit(env.init)(key), round_, arms)
+    reward, mean = np.asarray(feedback.reward, float), means[:, 0]
+    np.testing.assert_allclose(feedback.gap, means.max(1) - mean, atol=1e-6)
     assert env.spec.rewards_in_unit == (law != "gaussian")
-    mean = means[:, 0]
-    noise = np.asarray(reward - mean, float)
     if law == "bernoulli":
         assert set(np.unique(reward)) == {0, 1}
         for low in np.arange(0, 1, 0.1):
             bin_ = (mean >= low) & (mean < low + 0.1)
-            assert abs(noise[bin_].sum()) < 5 * np.sqrt((mean[bin_] * (1 - mean[bin_])).sum())
+            assert abs((reward - mean)[bin_].sum()) < 5 * np.sqrt((mean[bin_] * (1 - mean[bin_])).sum())
     if law == "clipped_gaussian":
         normal = random.normal_at(key, np.uint32(0), np.arange(20_000, dtype=np.uint32))
         np.testing.assert_allclose(reward, np.clip(mean + 0.5 * normal, 0, 1), atol=1e-6)
+
+
+@pytest.mark.parametrize(("dim", "gap"), deep([(2, 0.3), (10, 0.1), (50, 0.01)], keep={1}))
+def test_means_have_a_gap(key, dim, gap):
+    contexts, theta, means = offered(fb.envs.gap(500, 4, dim, gap=gap), key)
+    assert contexts.shape == (500, 4, dim)
+    assert 0.7 + gap - 1e-6 <= np.linalg.norm(theta) <= 1 + 1e-6
+    assert np.linalg.norm(contexts, axis=-1).max() <= 1 + 1e-6
+    means.sort(axis=1)
+    assert 0.5 - 1e-6 <= means[:, :-1].min() <= means[:, :-1].max() <= 0.6 + 1e-6
+    assert 0.6 + gap - 1e-6 <= means[:, -1].min() <= means[:, -1].max() <= 0.7 + gap + 1e-6
+
+
+@pytest.mark.slow
+def test_means_and_position_and_world_are_uniform(key):
+    """Means of the best arm and of others, its place, and the norm and direction of theta* in R^3."""
+    _, _, means = offered(fb.envs.gap(20_000, 5, 4, gap=0.2), key)
+    best = means.argmax(1)
+    assert stats.chisquare(np.bincount(best, minlength=5)).pvalue > ALPHA
+    others = means[np.arange(5) != best[:, None]]
+    assert abs(np.corrcoef(best, means.max(1))[0, 1]) < 5 / np.sqrt(20_000)
+    theta = np.asarray(jax.vmap(fb.envs.gap(1, 2, 3).init)(jax.random.split(key, 20_000)).theta, float)
+    norm = np.linalg.norm(theta, axis=1)
+    parts = [(theta[:, axis] / norm + 1) / 2 for axis in range(3)]
+    for uniform in ((means.max(1) - 0.8) / 0.1, (others - 0.5) / 0.1, (norm - 0.8) / 0.2, *parts):
+        assert stats.kstest(uniform, "uniform").pvalue > ALPHA
+
+
+@pytest.mark.parametrize(("seed", "dim"), deep(itertools.product([0, 1], [2, 3, 10]), keep={1}))  # theta* down, and up
+def test_orthogonal_part_is_uniform_in_its_ball(dim, seed):
+    contexts, theta, means = offered(fb.envs.gap(10_000, 4, dim), jax.random.key(seed))
+    norm = np.linalg.norm(theta)
+    across = contexts - means[..., None] * theta / norm**2
+    within = np.linalg.norm(across, axis=-1) / np.sqrt(1 - (means / norm) ** 2)
+    assert stats.kstest(within.ravel() ** (dim - 1), "uniform").pvalue > ALPHA
+    assert stats.kstest(within.ravel() ** (1.04 * (dim - 1)), "uniform").pvalue < ALPHA  # sees 4 % in the power
+    others = means < 0.65  # the radius does not depend on the mean
+    assert abs(np.corrcoef(within[others], means[others])[0, 1]) < 5 / np.sqrt(others.sum())
+    frame = np.linalg.svd(theta[None])[2][1:]  # orthonormal, orthogonal to theta*
+    directions = (across @ frame.T / np.linalg.norm(across, axis=-1, keepdims=True)).reshape(-1, dim - 1)
+    if dim == 2:
+        assert stats.binomtest(int((directions > 0).sum()), len(directions)).pvalue > ALPHA
+    else:  # a coordinate of a uniform direction in R^n: its square is Beta(1/2, (n - 1)/2)
+        for u in directions.T:
+            assert stats.kstest(u**2, stats.beta(0.5, (dim - 2) / 2).cdf).pvalue > ALPHA
+        assert np.abs((dim - 1) * np.cov(directions.T) - np.eye(dim - 1)).max() < 6 * np.sqrt(2 / len(directions))

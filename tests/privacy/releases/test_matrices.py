@@ -1,5 +1,7 @@
 """Every release multiplies to the prefix sum, and its closed forms are those of its matrices."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,8 +11,8 @@ from helpers import Prefixes, deep, refused
 
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy import Budget, calibrate, releases
-from fedbandit_jax.privacy.releases import RELEASES, Release, make
-from fedbandit_jax.privacy.releases.release import outputs
+from fedbandit_jax.privacy.releases import RELEASES, Decaying, Release, decaying, make
+from fedbandit_jax.privacy.releases.release import least_std, outputs, relative_std
 from fedbandit_jax.privacy.releases.toeplitz import MAX_SYNCS
 
 SIZES = deep([SIZE, 1, 2, 3, 4, 5, 7, 8, 15, 16, 31, 32, 33, 100, 400], keep={0})
@@ -202,3 +204,74 @@ def test_what_methods_return_is_checked(argument, members, monkeypatch):
     monkeypatch.setitem(RELEASES, "mine", own)
     with refused(argument):
         calibrate(Budget(1.0, 0.1), n_syncs=3, release="mine")
+
+
+def prefix_sums(n):
+    return np.tril(np.ones((n, n)))
+
+
+def gamma_2(n, rounds):
+    """A lower bound of the best r c that rises to it: |diag(p)^(1/2) A diag(q)^(1/2)|_* for probabilities p and q."""
+    p = q = np.ones(n) / n
+    for _ in range(rounds):
+        u, s, v = np.linalg.svd(np.sqrt(p)[:, None] * prefix_sums(n) * np.sqrt(q))
+        p, q = (u**2 @ s) / s.sum(), (s @ v**2) / s.sum()
+    return s.sum()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 16, 150])
+def test_the_bound_is_the_mean_singular_value(n):
+    """(ln S) / pi and a constant, if S is large."""
+    assert least_std(10**6) - least_std(10**5) == pytest.approx(math.log(10) / math.pi, abs=1e-4)
+    assert least_std(n) == pytest.approx(np.linalg.svd(prefix_sums(n), compute_uv=False).sum() / n, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_release_is_below_it(name):
+    """Nor below the optimum, where that is cheap to find."""
+    for n in (1, 2, 3, 7, 16, 64, 1000):
+        if n > 64 and name in ("Decaying", "BandMF"):
+            continue
+        release = ALL[name](n)
+        r, c = math.sqrt(release.prefix_variance().max()), math.sqrt(release.sensitivity_sq())
+        assert relative_std(release) == pytest.approx(r * c / least_std(n), rel=1e-9)
+        assert relative_std(release) >= 1 - 1e-9
+        if n <= 16:
+            assert r * c >= gamma_2(n, 30) * (1 - 1e-9)
+
+
+def weighted(release, decay):
+    return (decay ** -np.arange(release.n_syncs) * release.prefix_variance() * release.sensitivity_sq()).sum()
+
+
+@pytest.mark.parametrize("decay", [1.5, 10.0])
+def test_it_is_the_best_for_its_weights(decay):
+    """No release by name has less weighted variance, nor any C nearby with columns of norm 1, column by column."""
+    n, rng = 64, np.random.default_rng(0)
+    best, sums = Decaying(decay)(n), np.tril(np.ones((n, n)))
+    weights = np.maximum(decay ** -np.arange(n), 1e-12)
+    for j in range(0, n - 1, 3):
+        variances = []
+        for size in (0.0, 0.05, -0.05):
+            c = best.encoder()
+            c[j + 1 :, j] += size * rng.random(n - 1 - j)
+            c[:, j] /= np.linalg.norm(c[:, j])
+            variances.append(weights[j:] @ (np.linalg.solve(c.T, sums.T) ** 2).sum(0)[j:])
+        assert variances[0] < min(variances[1:])
+    for name in RELEASES:
+        assert weighted(make(name, n), decay) > (1.1 if decay == 1.5 else 1) * weighted(best, decay)
+
+
+def test_it_is_made_once_and_in_few_steps(monkeypatch):
+    """In 65 steps for weights down to 1.5^-27: by eigenvalues of B' B rounding moved the fixed point for ever."""
+    steps, svd = [], np.linalg.svd
+    decaying._optimal.cache_clear()  # of what other tests have made
+    monkeypatch.setattr(np.linalg, "svd", lambda x: steps.append(1) or svd(x))
+    release = Decaying(1.5)(28)
+    assert 40 < len(steps) <= 100
+    assert weighted(release, 1.5) == pytest.approx(5.9174409336131, rel=1e-6)  # of 1,478 steps
+    steps.clear()
+    assert Decaying(1.5)(28) is release
+    assert not steps
+    with refused("n_syncs", 300):
+        Decaying(1.1)(300)
