@@ -184,7 +184,7 @@ class Mechanism:
         known = most if batch is None and kind.batches == "fixed" else batch
         bound: NoisyMechanism = (Rounded if kind.needs_users else Aggregated)(
             n_agents=n_agents,
-            trust=kind,  # bound below, for the use of the rest  # pyright: ignore[reportArgumentType]
+            trust=object.__new__(kind),  # without numbers, which are calibrated below for the other fields
             release=releases.make(self.release, n_syncs),
             statistic=statistic,
             adjacency=first.adjacency,
