@@ -6,7 +6,7 @@ Letters: K arms, T users, p the failure probability of the confidence radii, s t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import jax
@@ -16,6 +16,7 @@ from authors_arms import RELEASED
 from curves import Curve, of_result, panels, pick, pm, quotient, ratio, the
 from drawing import CHANCE, Panel, Picture, Says, show
 from options import Size
+from scipy.optimize import brentq
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random
@@ -32,6 +33,7 @@ CURVES: dict[str, tuple[str, float | None]] = {  # label -> name of the variant,
 }
 LABELS = ("DP-SE", "Dist-DP-SE", "Dist-RDP-SE (s=10)", "Dist-RDP-SE (s=100)")  # of Figures 1 to 3
 LIGHTER = {"Dist-RDP-SE (s=100)": "#66C2A5"}  # than with s = 10
+HOW = {"theory": "radii of Lemma 2", "exact": "exact radii", "authors": "as the authors' code"}
 LARGE = 0.2  # standard error of a ratio that tells nothing
 FIRST = 1_000  # users up to whom nothing differs: all pull every arm equally often
 
@@ -41,8 +43,7 @@ class Claim:
     """What the paper says of the regret of two algorithms at T: that the first has less, or that it matches the other.
 
     Args:
-        one, other: labels.
-        says: the paper's words.
+        one, other, says: labels, and the paper's words.
         matches: whether it says that both have the same; seen where the ratio is 0.9 to 1.1.
         below: the ratio of regrets that the paper's words ask for; seen where it is less by 2 errors.
     """
@@ -58,10 +59,7 @@ class Claim:
         return 0.9 <= value <= 1.1 if self.matches else value < self.below - 2 * error
 
     def seen(self, curves: Sequence[Curve]) -> str:
-        """Returns in how many panels it holds, and the ratios at T.
-
-        A ratio with a large error is followed by that without the instance of most regret.
-        """
+        """Returns in how many panels it holds, and the ratios at T, if they vary much also without the largest."""
         right, words = [], []
         for letter, title in zip("abcdef", panels(curves)):
             one, other = (the(curves, title, label).y[-1] for label in (self.one, self.other))
@@ -98,17 +96,26 @@ def elimination(label: str, epsilon: float | None, released: bool = False, **opt
     return kind(name=label, **{key: value for key, value in given.items() if key in known})
 
 
-def given(label: str, results: list[fb.Result]) -> str:
+def calibrated(
+    label: str, epsilon: float, env: Any, horizon: int, search: Mapping[str, float], visits: int = 1, **options: Any
+) -> Any:
+    """Returns the algorithm with the epsilon of its own notion that makes so many sums together (epsilon, delta)-DP."""
+
+    def excess(own: float) -> float:
+        found = elimination(label, own, **options).certificate(env.spec, horizon)
+        together = {number: given for number, _, given, _ in found.visits} | {1: found.epsilon_exact or 0.0}
+        return together[visits] - epsilon
+
+    return elimination(label, brentq(excess, **search), **options)  # pyright: ignore[reportArgumentType]
+
+
+def given(label: str, certificates: Sequence[fb.privacy.Certificate]) -> str:
     """Returns the epsilon that the noise of an algorithm gives in each panel, if it differs from the one asked for."""
-    certificates = [result[label].certificate for result in results]
-    shared = np.inf if label == "DP-SE" else None  # of the authors' DP-SE, whose arms share one noise
-    values = [shared if found.epsilon_exact is None else found.epsilon_exact for found in certificates]
-    if any(value is None for value in values) or all(
-        abs(value - (found.epsilon or 0)) < 0.01 * value for value, found in zip(values, certificates) if value
-    ):
-        return ""
+    shared = np.inf if label == "DP-SE" else 0.0  # of the authors' DP-SE, whose arms share one noise
+    values = [found.epsilon_exact or shared for found in certificates]
+    off = [abs(value - (found.epsilon or 0)) >= 0.01 * value for value, found in zip(values, certificates)]
     at = f" at δ = {np.format_float_positional(certificates[0].delta)}" if certificates[0].delta else ""
-    return f"{label} ε = {', '.join(f'{value:.4g}' for value in values)}{at}"
+    return f"{label} ε = {', '.join(f'{value:.4g}' for value in values)}{at}" if all(values) and any(off) else ""
 
 
 def power(number: float) -> str:
@@ -120,16 +127,12 @@ def power(number: float) -> str:
 class ArmsSize(Size):
     """Draw a figure about multi-armed bandits; the paper's size takes seconds and is therefore the default."""
 
+    SEEDS = (2, 20, 20)  # instances; the paper has 20
+    STRIDE = ("log", "log", "log")
+
     def arguments(self, horizon: int) -> dict[str, Any]:
-        """Returns arguments of `fb.sweep` for T = `horizon`; all sizes but smoke have the paper's 20 instances."""
-        return dict(
-            horizon=min(horizon, 20_000) if self.smoke else horizon,
-            seeds=2 if self.smoke else 20,
-            key=jax.random.key(self.seed),
-            stride="log",
-            progress=True,
-            throw=False,
-        )
+        """Returns arguments of `fb.sweep` for T = `horizon`."""
+        return self.run(min(horizon, 20_000), horizon, horizon)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,14 +146,13 @@ class RadiusOptions(ArmsSize):
     radius: Literal["theory", "exact"] = "theory"
 
     @property
-    def how(self) -> str:
-        """Returns the words for the radii in titles."""
-        return "radii of Lemma 2" if self.radius == "theory" else "exact radii"
+    def variant(self) -> str:
+        return self.radius
 
     @property
-    def variant(self) -> str:
-        """Returns what distinguishes the names of the files."""
-        return self.radius
+    def how(self) -> str:
+        """Returns the words for the version in titles."""
+        return HOW[self.variant]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,23 +172,8 @@ class ArmsOptions(RadiusOptions):
             raise SystemExit("--as authors has the radii of the paper, so --radius must be theory")
 
     @property
-    def how(self) -> str:
-        """Returns the words for the version in titles."""
-        return "as the authors' code" if self.version == "authors" else super().how
-
-    @property
     def variant(self) -> str:
-        """Returns what distinguishes the names of the files."""
-        return "authors" if self.version == "authors" else super().variant
-
-    def compare(
-        self, labels: tuple[str, ...], epsilon: float, env: fb.Environment, horizon: int, growth: int = 4
-    ) -> fb.Result:
-        """Runs these algorithms on 20 instances of T = `horizon` users; `growth` is that of the authors' batches."""
-        own: dict[str, Any] = dict(radius=self.radius)
-        if self.version == "authors":
-            own |= dict(released=True, growth=growth)
-        return fb.sweep(env, [elimination(label, epsilon, **own) for label in labels], **self.arguments(horizon))
+        return "authors" if self.version == "authors" else self.radius
 
 
 def random_arms(env: Any, run: dict[str, Any]) -> np.ndarray:
@@ -196,38 +183,43 @@ def random_arms(env: Any, run: dict[str, Any]) -> np.ndarray:
     return np.asarray(means.max(1) - means.mean(1), float)
 
 
-def measured(options: ArmsOptions, results: dict[str, tuple[fb.Environment, fb.Result]]) -> list[Curve]:
-    """Returns regret over time, title by title, and in a last label what the noise gives in place of epsilon."""
-    curves = []
-    for title, (env, result) in results.items():
-        print(f"\n{title}\n{result.summary()}")
-        for label in result:
-            print(f"  {label}: {result[label].certificate.claim}, {result[label].certificate.reason}")
-        panel = of_result(result, title)
-        x, lost = panel[0].x, random_arms(env, options.arguments(1))
-        curves += [*panel, Curve(title, CHANCE, x, x[:, None] * lost, "#999999 :")]
-    found = [given(label, [one for _, one in results.values()]) for label in names(curves)]
-    return [*curves, Curve("words", "; ".join(filter(None, found)), [0], [0])]
-
-
 def draw(
-    options: ArmsOptions,
-    measure: Callable[[], dict[str, tuple[fb.Environment, fb.Result]]],
-    claims: tuple[Claim, ...],
-    where: str,
+    asked: ArmsOptions,
+    worlds: Mapping[str, tuple[str, Any, int, float]],
+    labels: Sequence[str],
+    claims: Sequence[Claim],
+    where: Sequence[str],
     size: str,
-    drawn: str,
+    drawn: str = "instances",
+    growth: int = 4,
 ) -> None:
     """Draws panels side by side, below them regret in units of that of one algorithm, and says what the paper claims.
 
     Args:
-        options: those of the command line.
-        measure: runs everything; returns title, with a letter in brackets -> environment and result.
-        claims: what the paper says.
-        where: in which figure or section.
-        size: T beside that of the paper.
-        drawn: what differs between the seeds.
+        asked: the options of the command line.
+        worlds: letter of a panel -> words, environment, T and epsilon.
+        labels, claims: names of the algorithms, keys of `CURVES`, and what the paper says of them.
+        where, size: in which figure, for a panel and for all, and T beside that of the paper.
+        drawn, growth: what differs between seeds, and the factor between batches with --as authors.
     """
+    version: dict[str, Any] = dict(released=True, growth=growth) if asked.version == "authors" else {}
+
+    def measure() -> list[Curve]:
+        curves, certificates = [], {label: [] for label in labels}
+        for letter, (words, env, horizon, epsilon) in worlds.items():
+            run = asked.arguments(horizon)
+            size = f"K = {env.spec.n_arms}, T = {power(run['horizon'])}, p = 0.1, {asked.how}"
+            title = f"{where[0]} ({letter}): {words}, ε = {epsilon:g}\n{size}"
+            algos = [elimination(label, epsilon, radius=asked.radius, **version) for label in labels]
+            result = asked.sweep(env, algos, title=title, **run)
+            for label, found in certificates.items():
+                found.append(result[label].certificate)
+                print(f"  {label}: {found[-1].claim}, {found[-1].reason}")
+            curves += of_result(result, title)
+            x = curves[-1].x
+            curves.append(Curve(title, CHANCE, x, x[:, None] * random_arms(env, run), "#999999 :"))
+        found = [given(*one) for one in certificates.items()]
+        return [*curves, Curve("words", "; ".join(filter(None, found)), [0], [0])]
 
     def picture(curves: list[Curve]) -> Picture:
         *curves, words = curves
@@ -235,27 +227,25 @@ def draw(
         axes: dict[str, Any] = dict(kind="lines", xscale="log", yscale="log")
         for title in panels(curves):
             *ones, chance = pick(curves, title)
-            ones = [dressed(one, mark) for one, mark in zip(ones, "osD^v")]
-            base = the(curves, title, unit)
-            words_above = title.partition(": ")[2].partition(", p")[0]
+            ones, base = [dressed(one, mark) for one, mark in zip(ones, "osD^v")], the(curves, title, unit)
             axes["xlim"] = (FIRST, base.x[-1])
-            averages = [one.per(one.x) for one in [*ones, chance]]
-            above.append(Panel(averages, words_above, label="{label}: {note}", **axes))
+            averages, words_above = [one.per(one.x) for one in [*ones, chance]], title.partition(": ")[2]
+            above.append(Panel(averages, words_above.partition(", p")[0], label="{label}: {note}", **axes))
             below.append(Panel([one.over(base.y) for one in ones], "", "user $t$", label="", **axes))
         above[0].axes["ylabel"] = "time-average regret, Reg$(t)/t$"
         below[0].axes["ylabel"] = f"regret over {unit}'s"
-        says = [Says(where, one.says, f"{size}, {n} {drawn}, ± one standard error", one.seen(curves)) for one in claims]
-        if words.label:
-            given = words.label.replace("inf", "∞")
-            says[-1] = dataclasses.replace(says[-1], seen=f"{says[-1].seen}. The noise gives, by panel: {given}")
-        how, title = options.how, "Private elimination: regret over time, and ratios"
-        if options.version == "authors" and (ours := [one for one in names(curves) if CURVES[one][0] not in RELEASED]):
+        shown = f"{size}, {n} {drawn}, ± one standard error"
+        says = [Says("".join(where), one.says, shown, one.seen(curves)) for one in claims]
+        noise = f". The noise gives, by panel: {words.label.replace('inf', '∞')}" if words.label else ""
+        says[-1] = dataclasses.replace(says[-1], seen=says[-1].seen + noise)
+        how = asked.how
+        if version and (ours := [label for label in labels if CURVES[label][0] not in RELEASED]):
             how += f", which has no {' and no '.join(ours)} (these are ours)"
         setting = f"Mean of {n} {drawn} ± one standard error, {how}. Radii fail with p = 0.1"
-        grid = dict(height_ratios=(2, 1), sharex="col")
+        grid, title = dict(height_ratios=(2, 1), sharex="col"), "Private elimination: regret over time, and ratios"
         return Picture([*above, *below], title, setting, says, height=5, shape=(2, len(above)), grid=grid)
 
-    show(options, lambda: measured(options, measure()), picture)
+    show(asked, measure, picture)
 
 
 def dressed(one: Curve, mark: str) -> Curve:
@@ -265,38 +255,18 @@ def dressed(one: Curve, mark: str) -> Curve:
     return one.but(style=f"{LIGHTER.get(one.label, colour)} {line} {mark}", note=note)
 
 
-def names(curves: Sequence[Curve]) -> list[str]:
-    """Returns the names of the algorithms, without that of uniform play."""
-    return [label for label in dict.fromkeys(one.label for one in curves) if label != CHANCE]
-
-
 def time_average(
     number: int,
-    labels: tuple[str, ...],
-    panels: dict[str, tuple[str, float]],
-    claims: tuple[Claim, ...],
+    instances: Sequence[tuple[str, float]],
     doc: str | None,
+    labels: Sequence[str] = LABELS,
+    claims: Sequence[Claim] = MATCHES,
     growth: int = 4,
 ) -> None:
-    """Draws Figure `number`, with the options of the command line.
-
-    Args:
-        number: number of the figure.
-        labels: names of the algorithms, keys of `CURVES`.
-        panels: letter of a panel -> ("easy" or "hard" instances, epsilon).
-        claims: as in `draw`.
-        doc: the text of --help.
-        growth: factor between the sizes of batches with --as authors.
-    """
-    options = tyro.cli(ArmsOptions, description=doc)
-
-    def measure() -> dict[str, tuple[fb.Environment, fb.Result]]:
-        results: dict[str, tuple[fb.Environment, fb.Result]] = {}
-        for panel, (instance, epsilon) in panels.items():
-            env = fb.envs.arms(10, instance=instance)
-            result = options.compare(labels, epsilon, env, HORIZONS[instance], growth)
-            size = f"K = 10, T = {power(result.rounds[-1])}, p = 0.1, {options.how}"
-            results[f"Fig. {number} ({panel}): {instance} instances, ε = {epsilon:g}\n{size}"] = env, result
-        return results
-
-    draw(options, measure, claims, f"Fig. {number}, Section 7, Appendix J", "T as printed", "instances")
+    """Draws Figure `number`, whose panels have easy or hard instances and an epsilon, as `draw` does."""
+    worlds = {
+        letter: (f"{kind} instances", fb.envs.arms(10, instance=kind), HORIZONS[kind], epsilon)
+        for letter, (kind, epsilon) in zip("abc", instances)
+    }
+    where = f"Fig. {number}", ", Section 7, Appendix J"
+    draw(tyro.cli(ArmsOptions, description=doc), worlds, labels, claims, where, "T as printed", growth=growth)

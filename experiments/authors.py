@@ -37,11 +37,7 @@ def shuffle_vector_sum(use: Ask) -> float:
     return math.sqrt(3) / 4 * math.log(use.dim**2 / use.budget.delta) / use.budget.epsilon
 
 
-NOISE = {
-    "silo_local": silo_local,
-    "shuffle_amplified": shuffle_amplified,
-    "shuffle_vector_sum": shuffle_vector_sum,
-}
+NOISE = {noise.__name__: noise for noise in (silo_local, shuffle_amplified, shuffle_vector_sum)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

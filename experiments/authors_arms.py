@@ -14,18 +14,11 @@ import jax.numpy as jnp
 from typing_extensions import override
 
 import fedbandit_jax as fb
-from fedbandit_jax.privacy.integers.noise import (
-    Asked,
-    Noise,
-    Parameters,
-    PolyaNoise,
-    ServerNoise,
-    SkellamNoise,
-    rounded_up,
-)
+from fedbandit_jax.privacy.integers import noise
+from fedbandit_jax.privacy.integers.noise import Asked, Noise
 
 
-class ReleasedPolya(PolyaNoise):
+class ReleasedPolya(noise.PolyaNoise):
     """Shares of Polya noise with Gamma variables of the inverse scale.
 
     The scale should be beta / (1 - beta) with beta = e^(-epsilon / g), and is (1 - beta) / beta. These are Polya
@@ -37,10 +30,10 @@ class ReleasedPolya(PolyaNoise):
     @classmethod
     def made(cls, asked: Asked, users: Sequence[int]) -> Noise:
         rates = [1 / cls.parameters(asked, n).size for n in users]
-        return PolyaNoise(size=rounded_up([-1 / math.log(-math.expm1(-rate)) for rate in rates]))
+        return noise.PolyaNoise(size=noise.rounded_up([-1 / math.log(-math.expm1(-rate)) for rate in rates]))
 
 
-class ReleasedSkellam(SkellamNoise):
+class ReleasedSkellam(noise.SkellamNoise):
     """Shares of Skellam noise as in Theorem 2, with a wider ring and wider radii.
 
     tau = ceil(2 g / epsilon ln(2/p) + sqrt(2) ln(2/p)), without the square root of Theorem 2, and h = 1 / (s epsilon)
@@ -49,7 +42,7 @@ class ReleasedSkellam(SkellamNoise):
 
     @override
     @classmethod
-    def parameters(cls, asked: Asked, n: int) -> Parameters:
+    def parameters(cls, asked: Asked, n: int) -> noise.Parameters:
         one = super().parameters(asked, n)
         slack = math.ceil((2 * one.steps / asked.epsilon + math.sqrt(2)) * math.log(2 / asked.failure))
         return one._replace(slack=slack, h=1 / (asked.scale * asked.epsilon))
@@ -57,11 +50,11 @@ class ReleasedSkellam(SkellamNoise):
     @override
     @classmethod
     def made(cls, asked: Asked, users: Sequence[int]) -> Noise:
-        return SkellamNoise.made(asked, users)
+        return noise.SkellamNoise.made(asked, users)
 
 
 @fb.pytree
-class SharedNoise(ServerNoise):
+class SharedNoise(noise.ServerNoise):
     """One Laplace variable per batch, which the server adds to all sums, so that their differences have no noise."""
 
     @override

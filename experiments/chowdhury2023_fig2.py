@@ -1,13 +1,6 @@
-"""Draws Figure 2 of Chowdhury & Zhou (2023): regret on easy instances at epsilon = 0.1, 0.5 and 1.
+"""Draws Figure 2 of Chowdhury & Zhou (2023): regret on easy instances at epsilon = 0.1, 0.5 and 1."""
 
-python experiments/chowdhury2023_fig2.py [--radius exact | --as authors] [--smoke]
-
-DP-SE trusts the server; Dist-DP-SE (pure DP) and Dist-RDP-SE (Renyi DP) use secure aggregation.
-"""
-
-from arms import LABELS, MATCHES, time_average
-
-PANELS: dict[str, tuple[str, float]] = {"a": ("easy", 0.1), "b": ("easy", 0.5), "c": ("easy", 1.0)}
+from arms import time_average
 
 if __name__ == "__main__":
-    time_average(2, LABELS, PANELS, MATCHES, __doc__)
+    time_average(2, (("easy", 0.1), ("easy", 0.5), ("easy", 1.0)), __doc__)

@@ -1,11 +1,7 @@
 """Draws Figure 4 of Chowdhury & Zhou (2023): regret by trust model and notion of privacy, on easy instances.
 
-python experiments/chowdhury2023_fig4.py [--radius exact | --as authors] [--smoke]
-
-CDP-SE trusts the server, LDP-SE nobody, and the Dist-... algorithms use secure aggregation. Dist-RDP-SE is private in
-the sense of Renyi DP, Dist-CDP-SE of concentrated DP, all others of pure DP. The panels have epsilon = 0.1, 0.5 and 1.
-With --as authors, batches double, as the authors' plot says; CDP-SE, LDP-SE and Dist-CDP-SE are ours, as the code of
-these has not been released.
+CDP-SE trusts the server, LDP-SE nobody, and the others use secure aggregation. With --as authors batches double, as in
+their plot. CDP-SE, LDP-SE and Dist-CDP-SE are then ours, as their code has not been released.
 """
 
 from arms import Claim, time_average
@@ -17,7 +13,6 @@ CLAIMS = (
     Claim("Dist-RDP-SE (s=10)", "Dist-DP-SE", "Dist-RDP-SE is better than Dist-DP-SE"),
     Claim("Dist-CDP-SE (s=10)", "Dist-RDP-SE (s=10)", "Dist-CDP-SE is better than Dist-RDP-SE"),
 )
-PANELS: dict[str, tuple[str, float]] = {"a": ("easy", 0.1), "b": ("easy", 0.5), "c": ("easy", 1.0)}
 
 if __name__ == "__main__":
-    time_average(4, LABELS, PANELS, CLAIMS, __doc__, growth=2)
+    time_average(4, (("easy", 0.1), ("easy", 0.5), ("easy", 1.0)), __doc__, LABELS, CLAIMS, growth=2)

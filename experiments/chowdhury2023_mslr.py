@@ -1,10 +1,7 @@
 """Draws Figure 1 (d) to (f) of the ICLR version of Chowdhury & Zhou (2023): clusters of MSLR-WEB10K as K = 50 arms.
 
-python experiments/chowdhury2023_mslr.py [--mslr DIR] [--radius exact | --as authors] [--smoke]
-
-MSLR-WEB10K may not be redistributed: without your copy (--mslr DIR) the figure is drawn on clusters of scikit-learn's
-digits, whose mean reward is the mean digit / 9, and its titles say so. Epsilon is 1, 5 and 10 as in the paper, which
-does not give T; rewards are Gaussian around the means, of standard deviation 0.1, clipped to [0, 1].
+Without your copy (--mslr DIR) they are clusters of scikit-learn's digits, whose mean reward is the mean digit / 9, and
+titles say so. Rewards are Gaussian around the means, of standard deviation 0.1, clipped to [0, 1].
 """
 
 import dataclasses
@@ -12,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import tyro
-from arms import LABELS, MATCHES, ArmsOptions, draw, power
+from arms import LABELS, MATCHES, ArmsOptions, draw
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 
@@ -40,22 +37,9 @@ class MslrOptions(ArmsOptions):
         return np.bincount(cluster, digits, K) / np.bincount(cluster, minlength=K) / 9
 
 
-def main(options: MslrOptions) -> None:
-    env = fb.envs.arms(means=options.means())
-    data = "MSLR-WEB10K" if options.mslr else "digits in place of MSLR-WEB10K"
-
-    def measure() -> dict[str, tuple[fb.Environment, fb.Result]]:
-        panels: dict[str, tuple[fb.Environment, fb.Result]] = {}
-        for panel, epsilon in (("d", 1.0), ("e", 5.0), ("f", 10.0)):
-            result = options.compare(LABELS, epsilon, env, HORIZON)
-            size = f"K = {K}, T = {power(result.rounds[-1])}, p = 0.1, {options.how}"
-            panels[f"ICLR Fig. 1 ({panel}): {data.partition(' ')[0]}, ε = {epsilon:g}\n{size}"] = env, result
-        return panels
-
-    size = f"T = 10^{np.log10(HORIZON):g}, as the paper gives none"
-    drawn = f"seeds of one clustering of {data}"
-    draw(options, measure, MATCHES, "ICLR Fig. 1 (d-f)", size, drawn)
-
-
 if __name__ == "__main__":
-    main(tyro.cli(MslrOptions, description=__doc__))
+    asked = tyro.cli(MslrOptions, description=__doc__)
+    env, data = fb.envs.arms(means=asked.means()), "MSLR-WEB10K" if asked.mslr else "digits in place of MSLR-WEB10K"
+    worlds = {letter: (data.split()[0], env, HORIZON, epsilon) for letter, epsilon in zip("def", (1.0, 5.0, 10.0))}
+    where, size = ("ICLR Fig. 1", " (d-f)"), f"T = 10^{np.log10(HORIZON):g}, as the paper gives none"
+    draw(asked, worlds, LABELS, MATCHES, where, size, f"seeds of one clustering of {data}")

@@ -1,10 +1,7 @@
 """Draws what the scaling factor s of Chowdhury & Zhou (2023) buys and costs: regret, bits per user and privacy.
 
-python experiments/chowdhury2023_scaling.py [--radius exact] [--smoke]
-
-Theorems 2 and 4: with a larger s, Dist-RDP-SE (Skellam noise) and Dist-CDP-SE (discrete Gaussian noise) round rewards
-to a finer grid of about s epsilon sqrt(n) steps, so that regret and privacy improve, and users send O(log m) bits,
-which grow with ln s. Dist-DP-SE has no s.
+Theorems 2 and 4: with a larger s rewards are rounded to a finer grid of about s epsilon sqrt(n) steps, so that regret
+and privacy improve, and users send O(log m) bits, which grow with ln s. Dist-DP-SE has no s.
 """
 
 from typing import Any
@@ -32,15 +29,12 @@ def printed(scale: float) -> float:
 
 
 def measure(options: RadiusOptions) -> list[Curve]:
-    """Returns regrets of all instances, bits of the smallest and largest batch, and epsilon at DELTA, over s."""
-    scales, env = SCALES[:2] if options.smoke else SCALES, fb.envs.arms(10, instance=INSTANCE)
-    algos = {"Dist-DP-SE": elimination("Dist-DP-SE", EPSILON, radius=options.radius)}
-    for name in LOOKS:
-        made = elimination(name, EPSILON, radius=options.radius, delta=DELTA)
-        algos |= {f"{name} {s}": made.replace(scale=float(s)) for s in scales if name != "Dist-DP-SE"}
-    result, curves = options.sweep(env, algos, **options.arguments(HORIZONS[INSTANCE])), []
+    scales, env, curves = SCALES[: options.pick(2, 8, 8)], fb.envs.arms(10, instance=INSTANCE), []
+    made = {name: elimination(name, EPSILON, radius=options.radius, delta=DELTA) for name in LOOKS}
+    algos = {f"{name} {s}": made[name].replace(scale=float(s)) for name in list(LOOKS)[1:] for s in scales}
+    result = options.sweep(env, made | algos, **options.arguments(HORIZONS[INSTANCE]))
     for name, look in LOOKS.items():
-        points = [result["Dist-DP-SE" if name == "Dist-DP-SE" else f"{name} {s}"] for s in scales]
+        points = [result[f"{name} {s}" if f"{name} {s}" in algos else name] for s in scales]
         bits = np.array([one.certificate.bits_per_user for one in points])
         kept: dict[str, Any] = {
             "regret": [final(one) for one in points],
@@ -61,13 +55,11 @@ def picture(curves: list[Curve], how: str) -> Picture:
         (sizes, "bits in the largest and the smallest batch", "bits that a user sends", 0),
         (pick(curves, "epsilon"), f"what the noise gives at δ = {tick(DELTA)}", "ε", 0),
     )
-    shown = []
-    for ones, title, ylabel, bottom in words:
-        axes: Any = dict(xscale="log", spread=0.03, label="{label}: {note}", ylim=(bottom, None))
-        shown.append(Panel(ones, title, "scaling factor s", ylabel, **axes))
+    axes: Any = dict(xscale="log", spread=0.03, label="{label}: {note}")
+    shown = [Panel(one[0], one[1], "scaling factor s", one[2], ylim=(one[3], None), **axes) for one in words]
     bits, n = the(curves, "bits, largest batch", "Dist-RDP-SE"), curves[0].n_seeds
-    at = [min(i, len(bits.x) - 1) for i in (SCALES.index(1), SCALES.index(10), SCALES.index(1000))]
-    where = " and ".join(f"{bits.x[i]:g}" for i in at[1:])
+    at = [min(SCALES.index(s), len(bits.x) - 1) for s in (1, 10, 1000)]
+    where, ours = " and ".join(f"{bits.x[i]:g}" for i in at[1:]), f"no figure; {n} instances here"
     gains, given, better, stronger = [], [], [], []
     for name in ("Dist-RDP-SE", "Dist-CDP-SE"):
         regret, privacy = (the(curves, panel, name) for panel in ("regret", "epsilon"))
@@ -79,20 +71,14 @@ def picture(curves: list[Curve], how: str) -> Picture:
     gained = f"{verdict(better)}; regret at s = {where} over that at s = 1: {', '.join(gains)}"
     private = f"{verdict(stronger)}; ε at s = {bits.x[0]:g} and {bits.x[-1]:g}: {', '.join(given)}"
     sent = f"{', '.join(f'{bits.mean[i]:.0f}' for i in at)} bits at s = 1, {where} in the largest batch"
-    ours = f"no figure; {n} instances here"
-    return Picture(
-        shown,
-        "Regret, bits and privacy against the scale s",
-        f"K = 10, T = {power(HORIZONS[INSTANCE])}, ε = {EPSILON}, p = 0.1, {how}. Mean of {n} {INSTANCE} instances ± "
-        "one standard error. All are certified in their notions",
-        [
-            Says("Section 5", "a larger s improves regret", ours, gained),
-            Says("Section 5", "a larger s improves privacy", ours, private),
-            Says("Theorems 2 and 4", "bits grow with ln s", ours, sent),
-        ],
-        height=3.2,
-        ncols=4,
-    )
+    says = [
+        Says("Section 5", "a larger s improves regret", ours, gained),
+        Says("Section 5", "a larger s improves privacy", ours, private),
+        Says("Theorems 2 and 4", "bits grow with ln s", ours, sent),
+    ]
+    setting = f"""K = 10, T = {power(HORIZONS[INSTANCE])}, ε = {EPSILON}, p = 0.1, {how}. Mean of {n} {INSTANCE}
+        instances ± one standard error. All are certified in their notions"""
+    return Picture(shown, "Regret, bits and privacy against the scale s", setting, says, height=3.2, ncols=4)
 
 
 if __name__ == "__main__":

@@ -79,6 +79,11 @@ class Curve:
         """Returns standard errors of the means (n,); 0 for one seed."""
         return self.y.std(1, ddof=1) / np.sqrt(self.n_seeds) if self.n_seeds > 1 else np.zeros(len(self.x))
 
+    @property
+    def half(self) -> np.ndarray:
+        """Returns half of 95 % intervals of the means by Student's t (n,); 0 for one seed."""
+        return stats.t.ppf(0.975, max(1, self.n_seeds - 1)) * self.error
+
     def but(self, **changes: Any) -> Curve:
         """Returns the curve with other values of some fields."""
         return dataclasses.replace(self, **changes)

@@ -65,7 +65,7 @@ class Panel:
             markers are; bars side by side; or rows: a point for each curve, at its first value, beside its name.
         label: words of the legend, by `label`, `note` and `promise`, what the note promises; empty: none.
         numbers: format of what is written above the point of a row, by `mean` and `error`.
-        band: how many standard errors are drawn.
+        band: how many standard errors are drawn; None: 95 % intervals.
         open: whether the markers of a curve are not filled.
         spread: by how much neighbours are set apart, so that errors do not hide each other: a share on a log axis.
         xticks, yticks: places, maybe with words for them; there are no ticks between them.
@@ -88,7 +88,7 @@ class Panel:
         kind: Literal["points", "lines", "bars", "rows"] = "points",
         label: str = "{label}",
         numbers: str = "{mean:,.0f} ± {error:,.0f}",
-        band: float = 1.0,
+        band: float | None = 1.0,
         open: Callable[[Curve], bool] = lambda one: False,
         spread: float = 0.0,
         xticks: Iterable[float] | Mapping[float, str] | None = None,
@@ -251,7 +251,7 @@ def render(panel: Panel, ax: Axes) -> None:
             look |= dict(va="top") if value == min(panel.level.values()) else dict(va="bottom")
             ax.annotate(label, (0.99, value), (0, 0), ax.get_yaxis_transform(), "offset points", **look)
     for i, one in enumerate(panel.curves):
-        mean, error = one.mean, panel.band * one.error
+        mean, error = one.mean, one.half if panel.band is None else panel.band * one.error
         shown = ", ".join(f"{x:g}: {number(y)} ± {number(e)}" for x, y, e in zip(one.x, mean, error))
         print(f"{ax.get_title()}, {one.label}: {shown}; {one.note}")
         colour, line, marker = styled(one, i)

@@ -1,12 +1,7 @@
 """Draws Figure 1 (a) of Dubey & Pentland (2020): regret per agent of FedUCB after T rounds against epsilon.
 
-python experiments/dubey2020_fig1a.py [--smoke | --full] [--redraw]
-
-There are M = 2 agents (with --full also 5) with d = 10 and K = 10 arms (the paper names neither M nor K), delta = 0.1,
-and the threshold of synchronisation is the paper's for communication of order M log T. The paper has T = 10^7 and 100
-runs. (a) With the width as printed, agents play worse than at random until the data outweigh the noise, as the best arm
-has the smallest width. Then they play well. (b) The same at T. The noise is calibrated exactly, and Lambda is a
-quantile of its law, 1/80 of the printed one.
+With the width as printed, agents play worse than at random until the data outweigh the noise (a), as the best arm has
+the smallest width. The paper names neither M nor K.
 """
 
 from itertools import pairwise
@@ -24,7 +19,6 @@ LOOKS = {(2, 1.0): "#0072B2 : o", (2, 5.0): "#D55E00 : s", (5, 1.0): "#56B4E9 : 
 
 
 def measure(options: DubeyOptions) -> list[Curve]:
-    """Returns regret per agent over rounds, by M and epsilon."""
     run, curves = options.run(50, 10_000_000, 10_000_000, seeds=(2, 10, 100)), []
     for (m, epsilon), look in list(LOOKS.items())[: options.pick(2, 2, 4)]:
         env, name = fb.envs.gap(*options.shape(m, K, D), gap=GAP), f"M = {m}, ε = {epsilon:g}"
@@ -34,28 +28,23 @@ def measure(options: DubeyOptions) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    horizon, n = curves[0].x[-1], curves[0].n_seeds
-    chance, ends = RANDOM * horizon, []
+    horizon = curves[0].x[-1]
+    chance, shares = RANDOM * horizon, [one.mean[-1] / RANDOM / horizon for one in curves]
     axes: dict[str, Any] = dict(kind="lines", level={CHANCE: RANDOM}, xscale="log", yscale="log", xlim=(1e3, horizon))
     words = "average up to round $t$", "round $t$", "regret per agent and round"
     left = Panel([one.per(one.x) for one in curves], *words, **axes)
-    for one, (_, epsilon) in zip(curves, LOOKS):
-        name = f"(b) {one.label}: {one.said()}, {one.mean[-1] / chance:.1%} of uniform play"
-        ends.append(lasts([one], name, [epsilon]))
+    names = [f"(b) {one.label}: {one.said()}, {share:.1%} of uniform play" for one, share in zip(curves, shares)]
+    ends = [lasts([one], name, [epsilon]) for one, name, (_, epsilon) in zip(curves, names, LOOKS)]
     words = f"after T = {horizon:,.0f} rounds", "ε of the noise on messages", "regret per agent"
     right = Panel(ends, *words, xticks=(1, 5), xlim=(0, 6), ylim=(0, None))
-    share = " and ".join(f"{one.mean[-1] / chance:.1%} at {one.label}" for one in curves)
+    share = " and ".join(f"{share:.1%} at {one.label}" for one, share in zip(curves, shares))
     seen = f"regret at T is {share} of uniform play's {chance:,.0f}"
     seen += "".join(f"; {a.label} over {b.label}: {ratio(a.y[-1], b.y[-1])}" for a, b in pairwise(curves))
-    return Picture(
-        [left, right],
-        "FedUCB: a larger budget has less regret",
-        f"FedUCB with K = {K}, d = {D}, gap {GAP}, δ = 0.1, the paper's width and exact noise. Mean of "
-        f"{n} seeds ± one standard error. Dotted: no privacy claim, as raw data decide when to synchronise",
-        [Says("Fig. 1A", "regret is competitive even at a small ε", "T = 10,000,000, 100 runs, M not said", seen)],
-        height=3.5,
-        ncols=2,
-    )
+    says = Says("Fig. 1A", "regret is competitive even at a small ε", "T = 10,000,000, 100 runs, M not said", seen)
+    setting = f"""FedUCB with K = {K}, d = {D}, gap {GAP}, δ = 0.1, the paper's width and exact noise. Mean of
+        {curves[0].n_seeds} seeds ± one standard error. Dotted: no privacy claim, as raw data decide when to
+        synchronise"""
+    return Picture([left, right], "FedUCB: a larger budget has less regret", setting, [says], height=3.5, ncols=2)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,7 @@
 """Draws Figure 1 (b) of Dubey & Pentland (2020): regret of FedUCB over rounds, for three amounts of communication.
 
-python experiments/dubey2020_fig1b.py [--smoke | --full] [--redraw]
-
-M = 100 agents communicate in the order of M log T, M^1.5 or M T (every round), with epsilon = 1 or without privacy. The
-paper does not say how many rounds it has. (a) is with the confidence width as printed, and without privacy; (b) the
-same width with privacy, for as many rounds as agents need to learn: 10,000, where all would still play at random, are
-far too few; (c) a tenth of that width: agents learn at once from their own raw rows. The noise is calibrated
-exactly, and Lambda is a quantile of its law; both are far smaller than printed.
+The paper does not name T: (b) has as many rounds as agents need to learn. In (c) they learn at once from their own raw
+rows. Communication is of order M log T, M^1.5 or M T (every round).
 """
 
 from typing import Any
@@ -14,16 +9,12 @@ from typing import Any
 from curves import Curve, interval, of_result, pick, pm, random_play, verdicts
 from drawing import CHANCE, Panel, Picture, Says, main, write
 from options import DubeyOptions
-from scipy import stats
 
 import fedbandit_jax as fb
 
 M, BUDGET, LONG = 100, fb.privacy.Budget(1.0, 0.1), "ε = 1, width as printed"
-SCHEDULES: dict[str, Any] = {
-    "M log T": fb.schedules.LogDet("M log T"),
-    "M^1.5": fb.schedules.LogDet("M^1.5"),
-    "M T": fb.schedules.Every(1),
-}
+LOG_DET = fb.schedules.LogDet
+SCHEDULES: dict[str, Any] = {"M log T": LOG_DET("M log T"), "M^1.5": LOG_DET("M^1.5"), "M T": fb.schedules.Every(1)}
 CLAIM = "more communication has less regret, private or not"
 PANELS: dict[str, tuple[Any, float, tuple[int, int, int], tuple[int, int, int]]] = {
     # title -> budget, factor on the width, T for smoke, default and full, and the seeds
@@ -34,7 +25,6 @@ PANELS: dict[str, tuple[Any, float, tuple[int, int, int], tuple[int, int, int]]]
 
 
 def measure(options: DubeyOptions) -> list[Curve]:
-    """Returns the regret per agent of every panel and schedule, and that of uniform play."""
     env, curves = fb.envs.gap(*options.shape(M, 25, 10)), []
     for title, (budget, scale, horizons, seeds) in PANELS.items():
         for (name, schedule), colour, mark in zip(SCHEDULES.items(), fb.plotting.COLOURS[1:], "os^"):
@@ -53,14 +43,12 @@ def picture(curves: list[Curve]) -> Picture:
     shown, lines = [], []
     for letter, title in zip("abc", PANELS):
         *runs, chance = pick(curves, title)
-        names = [f"order {one.label}" for one in runs]
-        seen = [one.but(label=name).per(chance.mean) for one, name in zip(runs, names)]
-        syncs = "\n".join(["synchronisations", *(f"{name}: {one.note}" for name, one in zip(names, runs))])
+        over = [one.but(label=f"order {one.label}".replace("M^1.5", "$M^{1.5}$")).per(chance.mean) for one in runs]
+        syncs = "\n".join(["synchronisations", *(f"{one.label}: {one.note}" for one in over)])
         size = f"T = {chance.x[-1]:,.0f}, {runs[0].n_seeds} seeds"
-        panel = Panel(seen, f"{title}\n{size}", "round $t$", kind="lines", level={CHANCE: 1})
-        panel.band = float(stats.t.ppf(0.975, runs[0].n_seeds - 1))
-        panel.axes |= dict(xscale="log", xlim=(10, None))
-        panel.axes |= dict(ylim=(0, None)) if title == LONG else dict(yscale="log")
+        axes: Any = dict(ylim=(0, None)) if title == LONG else dict(yscale="log")
+        axes |= dict(ylabel="regret over uniform play's" * (letter == "a"), xscale="log", xlim=(10, None))
+        panel = Panel(over, f"{title}\n{size}", "round $t$", kind="lines", level={CHANCE: 1}, band=None, **axes)
         panel.also = lambda ax, syncs=syncs: write(ax, 0.03, 0.03, syncs)
         shown.append(panel)
         ends = {one.label: one.y[-1] for one in runs}
@@ -68,16 +56,9 @@ def picture(curves: list[Curve]) -> Picture:
         values = ", ".join(f"{name} {pm(*interval(y), 0)}" for name, y in ends.items())
         text = f"({letter}) {title}, {size}: {found}; regret per agent, uniform play {chance.mean[-1]:,.0f}: {values}"
         lines.append(Says("Fig. 1B", CLAIM, "M = 100, T not said, 100 runs", text))
-    shown[0].axes["ylabel"] = "regret over uniform play's"
-    return Picture(
-        shown,
-        "FedUCB: more communication has less regret",
-        f"FedUCB with M = {M}, K = 25, d = 10, δ = 0.1 and exact noise. Mean ± 95 % interval. The legend has the order "
-        "of communication. Dotted: no privacy claim; solid in (b) and (c): certified",
-        lines,
-        height=3.2,
-        ncols=4,
-    )
+    setting = f"""FedUCB with M = {M}, K = 25, d = 10, δ = 0.1 and exact noise. Mean ± 95 % interval. The legend has the
+        order of communication. Dotted: no privacy claim; solid in (b) and (c): certified"""
+    return Picture(shown, "FedUCB: more communication has less regret", setting, lines, height=3.2, ncols=4)
 
 
 if __name__ == "__main__":

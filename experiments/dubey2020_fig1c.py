@@ -1,12 +1,7 @@
 """Draws Figure 1 (c) of Dubey & Pentland (2020): regret of FedUCB for d = 4, 8 and 16 features.
 
-python experiments/dubey2020_fig1c.py [--smoke | --full] [--redraw]
-
-epsilon = 1 and delta = 0.1, and the threshold of synchronisation is the paper's for communication of order M log T.
-(a) M = 100 agents as in the paper, where private agents still play at random after our T rounds, whatever d is, so
-that the paper's claim, which is about private agents, is not tested. (b) M = 2 agents, and more rounds. (c) Regret
-after T rounds against d with fitted exponents. The paper has K <= d^2 arms and does not say how many; K is 16
-here for all d.
+With M = 100 as in the paper (a), private agents still play at random after our T rounds. (b) has M = 2 agents and more
+rounds. (c) is regret after T rounds. K is 16 for all d; the paper says K <= d^2.
 """
 
 from curves import Curve, exponent, lasts, of_result, pick, pm, random_play, the
@@ -19,10 +14,10 @@ DIMENSIONS, K = (4, 8, 16), 16
 ALGOS = {"ε = 1": fb.algos.fed_ucb(fb.privacy.Budget(1.0, 0.1)), "not private": fb.algos.fed_ucb()}
 LOOKS = {"ε = 1": "#CC79A7 :", "not private": "#000000 -"}
 HORIZONS = {100: (50, 5_000, 100_000), 2: (50, 500_000, 2_000_000)}  # M -> T for smoke, default and full
+CLAIM = 'with ε = 1 and M = 100 regret has "essentially a quadratic dependence" on d'
 
 
 def measure(options: DubeyOptions) -> list[Curve]:
-    """Returns regret per agent over rounds for every M, d and algorithm, and that of uniform play."""
     curves = []
     for m, horizons in HORIZONS.items():
         for d, colour, mark in zip(DIMENSIONS[: options.pick(2, 3, 3)], fb.plotting.COLOURS[1:], "os^"):
@@ -37,7 +32,7 @@ def measure(options: DubeyOptions) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    shown, ends, seen, horizon = [], [], [], curves[-1].x[-1]
+    shown, ends, seen = [], [], []
     for m, mark in zip(HORIZONS, "os"):
         panel = pick(curves, f"M = {m}")
         horizon, chance = panel[0].x[-1], the(panel, label=CHANCE).mean[-1]
@@ -51,21 +46,17 @@ def picture(curves: list[Curve]) -> Picture:
             share = ", ".join(f"{value:.0%}" for value in one.mean / chance)
             seen.append(f"M = {m}, {algo}: d^({power}), {share} of uniform play at d = 4, 8, 16")
     shown[0].axes |= dict(ylim=(0, None), ylabel="regret per agent and round")
-    shown[1].axes |= dict(xscale="log", yscale="log", xlim=(horizon / 1000, horizon))
+    last = shown[1].axes["xlim"][1]
+    shown[1].axes |= dict(xscale="log", yscale="log", xlim=(last / 1000, last))
     words = "after T rounds", "features $d$", "regret per agent"
     powers = Panel(ends, *words, xscale="log", yscale="log", xticks=DIMENSIONS)
     powers.also = lambda ax: slope(ax, 2.0, DIMENSIONS, 0.6 * ends[2].mean[0], "(c) $d^2$, as the paper says")
-    claim = 'with ε = 1 and M = 100 regret has "essentially a quadratic dependence" on d'
     found = "not tested at M = 100 with privacy, where agents play at random in so few rounds; " + "; ".join(seen)
-    return Picture(
-        [*shown, powers],
-        "FedUCB: regret against the number of features",
-        f"FedUCB with K = {K}, gap 0.1, δ = 0.1, the paper's width and exact noise. Mean of {curves[0].n_seeds} seeds "
-        "± one standard error. Exponents have 95 % intervals. Dotted: no privacy claim, as raw data decide when to "
-        "synchronise",
-        [Says("Fig. 1C", claim, "M = 100, K <= d², T not said, 100 runs", found)],
-        height=3.5,
-    )
+    says = Says("Fig. 1C", CLAIM, "M = 100, K <= d², T not said, 100 runs", found)
+    setting = f"""FedUCB with K = {K}, gap 0.1, δ = 0.1, the paper's width and exact noise. Mean of {curves[0].n_seeds}
+        seeds ± one standard error. Exponents have 95 % intervals. Dotted: no privacy claim, as raw data decide when to
+        synchronise"""
+    return Picture([*shown, powers], "FedUCB: regret against the number of features", setting, [says], height=3.5)
 
 
 if __name__ == "__main__":

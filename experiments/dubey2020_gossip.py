@@ -1,13 +1,7 @@
 """Draws what privacy costs FedUCB without a server (Algorithm 3 of Dubey & Pentland, 2020), by network.
 
-python experiments/dubey2020_gossip.py [--smoke | --full] [--redraw]
-
-Every agent adds noise to its own sums before it sends them to its neighbours, by one tree for each of its gamma
-estimators. The paper draws nothing without a server; Remark 2 has regret grow like sqrt(chi gamma), where chi cliques
-cover the graph. (a) Group regret by epsilon, and without noise. (b) The same over that of a controller, seed by seed.
-(c) Over rounds, at the largest epsilon and without noise. Without noise the network matters; with it hardly, in so few
-rounds. The certificate, which is printed, claims nothing, as raw statistics decide when an agent asks; epsilon is that
-of the noise on messages.
+Agents add noise to their sums before they send them to neighbours, by one tree for each of gamma estimators. Nothing is
+certified, as raw statistics decide when an agent asks. Remark 2 has regret grow like sqrt(chi gamma).
 """
 
 from typing import Any
@@ -19,29 +13,27 @@ from options import DubeyOptions
 
 import fedbandit_jax as fb
 
-M, K, D, EPSILONS = 8, 10, 5, (1.0, 5.0, 20.0)
-BUDGET = fb.privacy.Budget(1.0, 0.1)
+M, K, D, EPSILONS, OPEN = 8, 10, 5, (1.0, 5.0, 20.0), "not private"
 NETWORKS = {"complete": 1, "ring": 1}  # graph -> hops after which a message is dropped, gamma
 COMMON: dict[str, Any] = dict(schedule=fb.schedules.LogDet(20.0), policy=fb.algos.LogDetUCB(regularization=1 / M))
-OPEN = "not private"
+CLAIM = "without a server regret is larger by a factor sqrt(chi gamma), which is 1 on a complete graph"
 
 
-def algorithms(privacy: fb.privacy.Budget | None) -> dict[str, fb.Algorithm]:
+def algorithms(privacy: fb.privacy.Budget | None, chosen: slice) -> dict[str, fb.Algorithm]:
     """Returns FedUCB with a controller, on every network, and on one without an edge."""
     algos: dict[str, fb.Algorithm] = {"controller": fb.algos.fed_ucb(privacy, **COMMON)}
     for name, gamma in NETWORKS.items():
         graph = fb.networks.make(name, M)
-        chi = fb.networks.network(graph, gamma).n_cliques
-        label = f"{name}, γ = {gamma}, χ = {chi}"
+        label = f"{name}, γ = {gamma}, χ = {fb.networks.network(graph, gamma).n_cliques}"
         algos[label] = fb.algos.GossipFedUCB(graph=graph, gamma=gamma, privacy=privacy, **COMMON)
-    return algos | {"nobody talks": fb.algos.GossipFedUCB(graph=nx.empty_graph(M), privacy=privacy, **COMMON)}
+    algos["nobody talks"] = fb.algos.GossipFedUCB(graph=nx.empty_graph(M), privacy=privacy, **COMMON)
+    return dict(list(algos.items())[chosen])
 
 
 def measure(options: DubeyOptions) -> list[Curve]:
-    """Returns group regret over rounds of every network, with a panel for each epsilon and one without privacy."""
     env, run = fb.envs.gap(n_agents=M, n_arms=K, dim=D), options.run(48, 15_000, 100_000, seeds=(2, 8, 100))
     chosen, curves = options.pick(slice(1, 2), slice(99), slice(99)), []
-    private, open_ = (dict(list(algorithms(privacy).items())[chosen]) for privacy in (BUDGET, None))
+    private, open_ = (algorithms(privacy, chosen) for privacy in (fb.privacy.Budget(1.0, 0.1), None))
     result = options.sweep(env, private, grid=dict(epsilon=EPSILONS), **run)
     print(result.certificates[result.labels[-1]])
     without = options.sweep(env, open_, **run)
@@ -63,29 +55,23 @@ def picture(curves: list[Curve]) -> Picture:
     control, *others = ends
     axes: dict[str, Any] = dict(yscale="log", spread=0.12, look=dict(linestyle="none"))
     axes["xticks"] = dict(enumerate(one.replace(" p", "\np") for one in where))
-    left = Panel(ends, f"group regret, T = {horizon:,.0f}", "", "group regret at T", **axes)
-    left.level = {CHANCE: curves[-1].mean[-1]}
-    over_control = [one.over(control.y) for one in others]
-    middle = Panel(over_control, "regret over a controller's", "", "ratio", label="", **axes)
-    middle.yticks = (1, 2, 3, 5)
-    over = [one for panel in (where[-2], OPEN) for one in pick(curves, panel) if one.label != CHANCE]
-    right = Panel(over, f"not private, and dotted {where[-2]}", "round $t$", "group regret up to $t$", kind="lines")
-    right.label, right.axes = "", right.axes | dict(xscale="log", yscale="log", xlim=(10, None), ylim=(10, None))
-    seen = []
+    level = {CHANCE: curves[-1].mean[-1]}
+    left = Panel(ends, f"group regret, T = {horizon:,.0f}", "", "group regret at T", level=level, **axes)
+    over = [one.over(control.y) for one in others]
+    middle = Panel(over, "regret over a controller's", "", "ratio", label="", yticks=(1, 2, 3, 5), **axes)
+    runs = [one for panel in (where[-2], OPEN) for one in pick(curves, panel) if one.label != CHANCE]
+    words = f"not private, and dotted {where[-2]}", "round $t$", "group regret up to $t$"
+    axes = dict(xscale="log", yscale="log", xlim=(10, None), ylim=(10, None))
+    right, seen = Panel(runs, *words, kind="lines", label="", **axes), []
     for i, panel in enumerate(where):
         found = ", ".join(f"{one.label.split(',')[0]} {ratio(one.y[i], control.y[i])}" for one in others)
         seen.append(f"{panel}, over {control.label}: {found}")
-    claim = "without a server regret is larger by a factor sqrt(chi gamma), which is 1 on a complete graph"
-    return Picture(
-        [left, middle, right],
-        "Without privacy the network matters, under noise hardly",
-        f"FedUCB without a server, with M = {M}, K = {K}, d = {D}, gap 0.1, D = 20 and δ = 0.1. Mean of "
-        f"{curves[0].n_seeds} seeds ± one standard error. γ is the number of hops of a message, χ the number of "
-        "cliques. Dotted: no privacy claim",
-        [Says("Remark 2", claim, "no experiment in the paper", "; ".join(seen) + " (± one standard error)")],
-        height=3.2,
-        ncols=5,
-    )
+    says = Says("Remark 2", CLAIM, "no experiment in the paper", "; ".join(seen) + " (± one standard error)")
+    setting = f"""FedUCB without a server, with M = {M}, K = {K}, d = {D}, gap 0.1, D = 20 and δ = 0.1. Mean of
+        {curves[0].n_seeds} seeds ± one standard error. γ is the number of hops of a message, χ the number of cliques.
+        Dotted: no privacy claim"""
+    title = "Without privacy the network matters, under noise hardly"
+    return Picture([left, middle, right], title, setting, [says], height=3.2, ncols=5)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,7 @@
 """Measures how often FedUCB synchronises in T rounds; Proposition 1 of Dubey & Pentland (2020) promises O(log T).
 
-python experiments/dubey2020_syncs.py [--smoke | --full] [--redraw]
-
-Solid lines are Proposition 1, the same for both triggers; dashed lines are a bound that holds with noise (see
-`bounds`), where it is below T. With the threshold D of Theorem 1 there are O(log T) synchronisations also with privacy
-noise, so few because the noise is large. With D = 10 the trigger as printed fires every other round until the data
-outweigh the noise. So Proposition 1 fails there, as Zhou & Chowdhury (2024), Appendix B.3, feared; with the trigger as
-they restate it, it was not violated. Without noise the two triggers are the same.
+With D = 10 the trigger as printed fires every other round until the data outweigh the noise, and Proposition 1 fails,
+as Zhou & Chowdhury (2024), Appendix B.3, feared. With the trigger as they restate it, it was not violated.
 """
 
 import itertools
@@ -24,8 +19,7 @@ THRESHOLDS = {"M log T": "D of Theorem 1, in proportion to T / log T", 10.0: "D 
 TRIGGERS = {"printed": "dp20", "restated": "zc24"}
 COLOURS: dict[str, str] = dict(zip(("not private", "ε = 1", "ε = 10"), fb.plotting.COLOURS))
 PRIVATE = {f"ε = {e}, {words}": (fb.privacy.Budget(e, 0.1), t) for e in (1, 10) for words, t in TRIGGERS.items()}
-SETTINGS = {"not private": (None, "zc24"), **PRIVATE}
-BOUNDS = ("Proposition 1", "bound with noise")
+SETTINGS = {"not private": (None, "zc24"), **PRIVATE}  # without noise the two triggers are the same
 CLAIM = "there are at most 2 sqrt(d T L / D) + 4 synchronisations"
 
 
@@ -47,64 +41,52 @@ def bounds(algo: fb.algos.Federated, trigger: str, horizon: int) -> tuple[float,
 
 
 def measure(options: DubeyOptions) -> list[Curve]:
-    """Returns synchronisations against T for every threshold and setting, Proposition 1 and our bound."""
     horizons = np.round(10 ** np.arange(2.5, options.pick(2.6, 5.6, 6.1), 0.5)).astype(int).tolist()
-    kinds = {(d, name): of for d in THRESHOLDS for name, of in SETTINGS.items()}
-    algos = {
+    algos: dict[str, Any] = {
         f"{d}, {name}": fb.algos.fed_ucb(budget, schedule=fb.schedules.LogDet(d, trigger))
-        for (d, name), (budget, trigger) in kinds.items()
+        for d in THRESHOLDS
+        for name, (budget, trigger) in SETTINGS.items()
     }
-    found: dict[str, list[np.ndarray]] = {label: [] for label in algos}
-    for horizon in horizons:
-        result = fb.sweep(ENV, algos, **options.run(horizon, horizon, horizon, seeds=(1, 2, 10)))
-        for (label, algo), (_, trigger) in zip(algos.items(), kinds.values()):
-            syncs = result[label].communication["rounds"][..., -1].ravel()
-            found[label].append(np.append(syncs, bounds(algo, trigger, horizon)))
-        print(f"T = {horizon:,}: " + ", ".join(f"{label} {of[-1][:-2]}" for label, of in found.items()), flush=True)
+    found = {horizon: fb.sweep(ENV, algos, **options.run(*[horizon] * 3, seeds=(1, 2, 10))) for horizon in horizons}
     curves = []
-    for (d, name), of in zip(kinds, found.values()):
-        values, panel, colour = np.stack(of), THRESHOLDS[d], COLOURS[name.split(",")[0]]
-        curves.append(Curve(panel, name, horizons, values[:, :-2], f"{colour} o"))
-        for column, line, bound in zip((-2, -1), ("-", "--"), BOUNDS):
-            curves.append(Curve(panel, f"{name}: {bound}", horizons, values[:, column], f"{colour} {line}"))
+    for d, name in itertools.product(THRESHOLDS, SETTINGS):
+        label, panel, colour = f"{d}, {name}", THRESHOLDS[d], COLOURS[name.split(",")[0]]
+        syncs = [result[label].communication["rounds"][..., -1].ravel() for result in found.values()]
+        curves.append(Curve(panel, name, horizons, syncs, f"{colour} o"))
+        of = np.array([bounds(algos[label], SETTINGS[name][1], horizon) for horizon in horizons]).T
+        for values, line, bound in zip(of, ("-", "--"), ("Proposition 1", "bound with noise")):
+            curves.append(Curve(panel, f"{name}: {bound}", horizons, values, f"{colour} {line}"))
     return curves
 
 
 def picture(curves: list[Curve]) -> Picture:
     shown, says, n = [], [], max(one.n_seeds for one in curves)
     for (trigger, title), letter in zip(itertools.product(TRIGGERS, THRESHOLDS.values()), "abcd"):
-        drawn, found, missing, over, horizon = [], [], [], False, 0.0
+        drawn, found, missing, over, where = [], [], [], False, f"trigger as {trigger}"
         for (name, colour), mark in zip(COLOURS.items(), "os^"):
             label = f"{name}, {trigger}" if name != "not private" else name
-            runs, proved, ours = (the(curves, title, label + of) for of in ("", *(f": {bound}" for bound in BOUNDS)))
+            runs, proved, ours = (
+                the(curves, title, label + of) for of in ("", ": Proposition 1", ": bound with noise")
+            )
             drawn.append(proved.but(label=f"{name}: Proposition 1", style=f"{colour} -"))
             drawn.append(ours.but(label=f"{name}: our bound, which holds with noise", style=f"{colour} --"))
             drawn.append(runs.but(label=f"{name}: runs", style=f"{colour} {mark}"))
             missing += [name] * bool(np.isnan(ours.mean).all())
             over |= bool((runs.y.max(1) > proved.mean).any())
-            horizon = runs.x[-1]
             found.append(f"{name}: {runs.mean[-1]:,.0f} (at most {proved.mean[-1]:,.0f})")
-        y: Any = dict(yscale="log" if title == THRESHOLDS[10.0] else "symlog", ylabel="synchronisations")
-        look: Any = dict(linestyle="none", mfc="none")
-        shown.append(Panel(drawn, f"trigger as {trigger};\n{title}", "rounds $T$", xscale="log", look=look, **y))
-        seen = f"({letter}) {'no' if over else 'yes'}, trigger as {trigger}, {title}: {', '.join(found)} at "
-        seen += f"T = {horizon:,.0f}, means of {n} runs"
+        axes: Any = dict(xscale="log", yscale="log" if title == THRESHOLDS[10.0] else "symlog")
+        axes |= dict(yticks=(0, 1, 2, 5, 10, 20) if letter in "ac" else None, look=dict(linestyle="none", mfc="none"))
+        shown.append(Panel(drawn, f"{where};\n{title}", "rounds $T$", "synchronisations", **axes))
+        seen = f"({letter}) {'no' if over else 'yes'}, {where}, {title}: {', '.join(found)} at "
+        seen += f"T = {drawn[0].x[-1]:,.0f}, means of {n} runs"
         seen += f"; the bound that holds with noise is above T for {' and '.join(missing)}" if missing else ""
         says.append(Says("Proposition 1", CLAIM, "no experiment in the paper", seen))
-    for panel in shown[::2]:
-        panel.yticks = (0, 1, 2, 5, 10, 20)
     m, d, k = ENV.spec.n_agents, ENV.spec.dim, ENV.spec.n_arms
-    return Picture(
-        shown,
-        "The printed trigger fires too often under noise",
-        f"FedUCB with M = {m}, K = {k}, d = {d}, gap 0.1, δ = 0.1 and exact noise. Means of {n} runs. With noise there "
-        "is no privacy claim. The trigger is as printed, or as Zhou & Chowdhury (2024) restate it, which is the same "
-        "without noise",
-        says,
-        height=5.7,
-        shape=(2, 2),
-        grid=dict(sharex=True, sharey="col"),
-    )
+    setting = f"""FedUCB with M = {m}, K = {k}, d = {d}, gap 0.1, δ = 0.1 and exact noise. Means of {n} runs. With noise
+        there is no privacy claim. The trigger is as printed, or as Zhou & Chowdhury (2024) restate it, which is the
+        same without noise"""
+    layout: Any = dict(height=5.7, shape=(2, 2), grid=dict(sharex=True, sharey="col"))
+    return Picture(shown, "The printed trigger fires too often under noise", setting, says, **layout)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ Letters: T rounds.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -86,6 +86,20 @@ class Size:
         result = fb.sweep(*what, **run)
         print(f"\n{title}\n{result.summary()}", flush=True)
         return result
+
+    def finals(
+        self,
+        env: Any,
+        algos: Mapping[str, Mapping[Any, Any]],
+        panel: str = "",
+        looks: Mapping[str, str] | None = None,
+        **run: Any,
+    ) -> list[Curve]:
+        """Returns final regret against x, given algorithms by label and x, of one sweep."""
+        flat = {f"{label} {x}": algo for label, of in algos.items() for x, algo in of.items()}
+        result, looks = self.sweep(env, flat, title=panel, **run), looks or {}
+        regret = {label: [kept.final(result[f"{label} {x}"]) for x in of] for label, of in algos.items()}
+        return [Curve(panel, label, [*of], regret[label], looks.get(label, "")) for label, of in algos.items()]
 
     def run(self, *horizons: int, seeds: Sequence[int] = (), fresh: int = 0, **more: Any) -> dict[str, Any]:
         """Returns arguments of `fb.sweep`.

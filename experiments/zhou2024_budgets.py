@@ -1,14 +1,10 @@
 """Draws what Zhou & Chowdhury (2024) allow for and do not measure: a budget of its own for every silo.
 
-python experiments/zhou2024_budgets.py [--smoke | --full]
-
-Definition 2.1 has an (epsilon_i, delta_i) for every silo. A share of the silos asks for epsilon = 0.2, and the others
-for 5. The noise of the sum has the mean of the variances of all silos, so that regret is between those of the two
-budgets, and few strict silos cost all others much. On the paper's synthetic instance with 2,000 rounds, certified, with
-BLT noise and widths from the law of the noise.
+Definition 2.1 has an (epsilon_i, delta_i) for every silo. The noise of the sum has the mean of the variances of all
+silos, so that few strict silos cost all others much.
 """
 
-from curves import Curve, final, ratio
+from curves import Curve, ratio
 from drawing import REFERENCE, Panel, Picture, Says, main
 from matplotlib.axes import Axes
 from options import Size
@@ -19,23 +15,16 @@ M, K, D, DELTA = 100, 100, 10, 0.1
 STRICT, LOOSE, SILOS = 0.2, 5.0, (0, 10, 25, 50, 75, 100)
 
 
-def private(strict: int) -> fb.Algorithm:
-    """Returns the certified algorithm where so many silos are strict."""
-    budgets = tuple(fb.privacy.Budget(epsilon, DELTA) for epsilon in [STRICT] * strict + [LOOSE] * (M - strict))
-    sharp = fb.algos.UCB(regularizer="project", confidence="known_noise")
-    return fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(budgets, release="blt"), policy=sharp)
-
-
 def measure(options: Size) -> list[Curve]:
-    """Returns final regrets against the number of strict silos, and what certificates say of silos."""
-    env = fb.envs.sphere(n_agents=M, n_arms=K, dim=D, rewards="bernoulli")
+    env, algos = fb.envs.sphere(n_agents=M, n_arms=K, dim=D, rewards="bernoulli"), {}
     run = options.run(100, 2_000, 10_000, throw=True, store=options.store)
-    result = options.sweep(env, {f"{n}": private(n) for n in SILOS}, **run)
+    sharp = fb.algos.UCB(regularizer="project", confidence="known_noise")
     for n in SILOS:
-        found = result[f"{n}"].certificate
+        budgets = tuple(fb.privacy.Budget(epsilon, DELTA) for epsilon in [STRICT] * n + [LOOSE] * (M - n))
+        algos[n] = fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(budgets, release="blt"), policy=sharp)
+        found = algos[n].certificate(env.spec, run["horizon"])
         print(f"{n} strict silos: {found.claim}, epsilon {sorted({round(one[2], 2) for one in found.per_silo})}")
-    regrets = [final(result[f"{n}"]) for n in SILOS]
-    return [Curve(f"T = {run['horizon']:,}", "certified", SILOS, regrets, "#0072B2 - o")]
+    return options.finals(env, {"certified": algos}, f"T = {run['horizon']:,}", {"certified": "#0072B2 - o"}, **run)
 
 
 def picture(curves: list[Curve]) -> Picture:
@@ -46,26 +35,19 @@ def picture(curves: list[Curve]) -> Picture:
             ax.axhline(one.mean[strict], **REFERENCE)
             ax.annotate(words, (50, one.mean[strict]), xytext=(0, 3), textcoords="offset points", size="small")
 
-    setting = (
-        f"LDP-FedLinUCB with a budget for every silo, certified. M = {M}, K = {K}, d = {D}, {one.panel}, δ = {DELTA}. "
-        f"Mean of {one.n_seeds} seeds ± one standard error"
-    )
-    words = f"silos that ask for ε = {STRICT:g}, of {M}; others for {LOOSE:g}", "group regret at T"
+    setting = f"""LDP-FedLinUCB with a budget for every silo, certified. M = {M}, K = {K}, d = {D}, {one.panel}, δ =
+        {DELTA}. Mean of {one.n_seeds} seeds ± one standard error"""
+    words = "", f"silos that ask for ε = {STRICT:g}, of {M}; others for {LOOSE:g}", "group regret at T"
     values = ", ".join(f"{n:g}: {one.said(i)}" for i, n in enumerate(one.x))
     seen = (
         f"{SILOS[1]} strict silos of {M} (ε = {STRICT:g} among ε = {LOOSE:g}) have {ratio(one.y[1], one.y[0])} times "
-        f"the regret of none, and {SILOS[-1]} {ratio(one.y[-1], one.y[0])} times; regret by strict silos, ± one "
-        f"standard error of {one.n_seeds} seeds: {values}"
     )
+    seen += f"the regret of none, and {SILOS[-1]} {ratio(one.y[-1], one.y[0])} times; regret by strict silos, ± one "
+    seen += f"standard error of {one.n_seeds} seeds: {values}"
     says = Says("Definition 2.1", "every silo has a budget of its own (no experiment)", "this instance", seen)
-    panel = Panel(curves, "", *words, label="", also=ends, ylim=(0, None))
-    return Picture(
-        [panel],
-        f"{SILOS[1]} strict silos of {M} raise regret {one.mean[1] / one.mean[0]:.1f} times",
-        setting,
-        [says],
-        height=3.4,
-    )
+    title = f"{SILOS[1]} strict silos of {M} raise regret {one.mean[1] / one.mean[0]:.1f} times"
+    panel = Panel(curves, *words, label="", also=ends, ylim=(0, None))
+    return Picture([panel], title, setting, [says], height=3.4)
 
 
 if __name__ == "__main__":
