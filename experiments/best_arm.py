@@ -80,7 +80,6 @@ def picture(curves: list[Curve]) -> Picture:
         f"Bernoulli arms, δ = {DELTA}, {curves[0].n_seeds} seeds, mean ± s.e. All are certified: ε-DP with a trusted "
         "server. T* is the characteristic time. 5 arms have means 0.75 to 0.25, and of 10 close arms one has 0.55",
         " ".join(seen),
-        height=6.0,
         shape=(2, 2),
     )
 

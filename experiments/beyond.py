@@ -84,7 +84,6 @@ def picture(curves: list[Curve]) -> Picture:
         f"At ε = 1 and δ = 0.1 the printed algorithm has {printed}, and its certificate is weaker than stated. The "
         f"certified one with all ingredients has {best}, and with secure aggregation {secure}. The one without privacy "
         f"that acts on synchronised sums only has {plain}, and uniform play {chance}.",
-        height=4.8,
         grid=dict(width_ratios=(1.1, 1, 1)),
     )
 

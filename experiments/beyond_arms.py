@@ -80,8 +80,6 @@ def picture(curves: list[Curve]) -> Picture:
         "All private curves are certified, and SE is not private",
         f"At equal privacy (δ = 1/T) Dist-DP-SE has the least regret: {', and '.join(said)} (paired over instances). "
         f"From ε = {near[0]:g} on, all that have exact radii are within {100 * (far - 1):.1f} % of SE in (a).",
-        height=4.1,
-        ncols=4,
         ylabel="regret at T",
         grid=dict(sharey=True),
     )

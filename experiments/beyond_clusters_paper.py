@@ -61,8 +61,6 @@ def picture(curves: list[Curve]) -> Picture:
         f"At δ = 0.1 the certified mixture has {one.said()} at ε = 1 and {five.said()} at ε = 5, and at δ = 10⁻⁶ "
         f"{one.said(0)} and {five.said(0)}. LinUCB without privacy has {linear.said()} at the width of theory and "
         f"{linear.said(0)} at its best one ({n} seeds; best widths are of the same seeds).",
-        height=3.8,
-        ncols=2,
         grid=dict(sharey=True),
     )
 

@@ -73,7 +73,6 @@ def picture(curves: list[Curve]) -> Picture:
         "Geometric delays have this mean. A bar that ends in a triangle is cut",
         f"A fixed delay of {chance.x[-1]:g} rounds costs, for each of them, {found.format(*fixed)}. Uniform play loses "
         f"{lost:.1f} in a round ({n} paired seeds). Geometric delays of this mean cost {found.format(*geometric)}.",
-        ncols=2,
     )
 
 

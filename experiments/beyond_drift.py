@@ -99,8 +99,6 @@ def picture(curves: list[Curve]) -> Picture:
         f"{none[2]} at ε = 1. With discount {DECAY:g} it has {some[0]}, {some[1]} and {some[2]}. Uniform play has "
         f"{round(chance * T / 2, -2):,.0f}. UCB gains nothing by forgetting at ε = 1.",
         shape=(2, 2),
-        height=5.8,
-        ncols=5,
     )
 
 

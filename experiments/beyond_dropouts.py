@@ -71,8 +71,6 @@ def picture(curves: list[Curve]) -> Picture:
         f"and f = 0: {late} if what is missed comes later ({own} over its own run), {lost} if it is lost, and {noise} "
         f"if all are there under noise for f silos away ({n} paired seeds). At 0 % its three curves are one algorithm, "
         f"run three times with other noise: {runs}. (b) is over their mean.",
-        height=3.4,
-        ncols=2,
     )
 
 

@@ -83,8 +83,6 @@ def picture(curves: list[Curve]) -> Picture:
         f"and Algorithm 3 with noise {said['complete: Algorithm 3 with noise, γ = 1']}. On grid and ring Algorithm 3 "
         "without privacy has the same regret, as at γ = 1 its cliques are the same. "
         f"Uniform play has {said[CHANCE].split()[0]}.",
-        height=4.4,
-        ncols=4,
     )
 
 

@@ -88,7 +88,6 @@ def picture(curves: list[Curve]) -> Picture:
         f"and the logistic one {logistic.said(0)} and {logistic.said(1)}. The narrowest range has the least regret: "
         f"with Student's law of 2 degrees of freedom it is {student.said(0)}. Sums of raw rewards without noise have "
         f"{free.said(0)}.",
-        height=3.3,
         grid=dict(width_ratios=(1, 1, 2)),
     )
 

@@ -79,7 +79,6 @@ def picture(curves: list[Curve]) -> Picture:
         f"worse than uniform play at {' and '.join(fails)}.",
         shape=(len(EPSILONS), len(ATTACKS)),
         height=5.4,
-        ncols=5,
         grid=dict(sharex=True, sharey="row"),
     )
 

@@ -140,8 +140,6 @@ def picture(curves: list[Curve]) -> Picture:
         f"{'; '.join(said(letter, *found[letter]) for letter in sorted(found))}. Undecided: paired runs do not tell "
         "which is less with 95 % confidence.",
         shape=(2, 3),
-        height=5.6,
-        ncols=4,
         ylabel="regret at T",
     )
 

@@ -101,8 +101,6 @@ def picture(curves: list[Curve]) -> Picture:
         "Numbers are B, the factor or the threshold. Solid: certified; dotted: no privacy claim, as the times tell",
         "Regret of the best of growing batches, of the private test and of the raw trigger, less the best fixed "
         f"batch's, chosen on {seeds // 2} seeds and compared on {seeds - seeds // 2} others: {'; '.join(words)}.",
-        height=3.4,
-        ncols=4,
         ylabel="group regret at T",
     )
 

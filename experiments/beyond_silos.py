@@ -131,7 +131,6 @@ def picture(curves: list[Curve]) -> Picture:
         "Regret of certified greedy play with all ingredients over the first row's, the oracle's, and the same "
         f"play's without privacy: {'; '.join(seen)} ({seeds} seeds, paired). Half of x x' is summed, which leaves x "
         "y less of the noise. The oracle knows the mean of x x', so that all noise is on x y.",
-        height=3.3,
         grid=dict(sharey=True),
     )
 

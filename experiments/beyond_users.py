@@ -109,8 +109,6 @@ def picture(curves: list[Curve]) -> Picture:
         f"optimism with group privacy ({curves[0].n_seeds} seeds). Where users come for r rounds in a row, the least "
         f"regret of {len(rows)} recipes has: {where}.",
         shape=(2, 2),
-        height=6,
-        ncols=2,
     )
 
 

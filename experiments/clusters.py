@@ -156,7 +156,7 @@ def liu_picture(curves: list[Curve], paper: Says) -> Picture:
     shown = [
         panel(regrets, "regret", ylabel="regret", yscale="log", ylim=(0.25 * unit[-1], None)),
         panel(low, "least regrets over LinUCB's", ylabel="regret / mean of LinUCB"),
-        panel(found, "are the clusters found? (1: all)", ylabel="adjusted Rand index"),
+        panel(found, "clusters found (1: all)", ylabel="adjusted Rand index"),
     ]
     words = titled.label.partition(": ")[2].replace("\n", ". ").replace(". t", ". T")
     final = {one.label: one.y[-1] for one in regrets}
@@ -185,5 +185,4 @@ def liu_picture(curves: list[Curve], paper: Says) -> Picture:
         f"{words}, T = {horizon:,.0f}. Mean of {n} seeds ± one standard error. Dotted: no privacy claim; solid: not "
         f"private. In (c) these are at 0: {none}",
         [dataclasses.replace(paper, claim=claim, seen=seen) for claim, seen in lines],
-        ncols=4,
     )

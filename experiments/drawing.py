@@ -147,10 +147,10 @@ class Picture:
         title: the message, in at most ten words.
         setting: sizes, seeds and what lines mean, which the caption begins with.
         caption: what was seen, or what a paper claims, line by line.
-        height: inches.
+        height: inches; by default they are by the rows of panels, and of names in a panel.
         shape: rows and columns; by default one row.
         mosaic: places of the panels in the order of their letters, as for `plt.subplot_mosaic`, in place of a shape.
-        ncols: columns of the legend.
+        ncols: columns of the legend, if they fit into the width.
         ylabel: words at the axes of the first column.
         grid: more arguments of `plt.subplots`.
     """
@@ -159,16 +159,18 @@ class Picture:
     title: str
     setting: str
     caption: str | Sequence[Says]
-    height: float = 3.7
+    height: float | None = None
     shape: tuple[int, int] | None = None
     mosaic: str = ""
-    ncols: int = 3
+    ncols: int = 5
     ylabel: str = ""
     grid: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def figure(self) -> Figure:
         """Draws it."""
-        size: Any = dict(figsize=(WIDTH, self.height), **self.grid)
+        names = max(len(panel.curves) if panel.kind == "rows" else 8 for panel in self.panels)
+        height = self.height or (2.95 * self.shape[0] if self.shape else 1.2 + 0.3 * names)
+        size: Any = dict(figsize=(WIDTH, height), **self.grid)
         if self.mosaic:
             figure, places = plt.subplot_mosaic(self.mosaic, **size)
             axes = [places[letter] for letter in sorted(places)]

@@ -90,7 +90,6 @@ def picture(curves: list[Curve]) -> Picture:
         "FedUCB, whose first user is Alice, x = (1, 0), or Tracy, x = 0. M = 2 silos, K = 2, d = 2, noise of ε = 1 at "
         f"δ = {BUDGET.delta:g}, D = {D:.4f}. Dotted: not private, whatever the noise; solid: certified",
         [Says("Example 3.1 and Appendix B", claim, "no experiment in the paper", found)],
-        height=5.8,
         shape=(2, 2),
     )
 

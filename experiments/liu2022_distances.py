@@ -88,7 +88,6 @@ def picture(curves: list[Curve]) -> Picture:
             Says("Theorem 1", "regret grows with √m once clusters are found", ours, f"exponents of m (95 %): {found}"),
             Says("Theorem 1", "clusters are found after O(n d log T / γ²) rounds", ours, late),
         ],
-        height=3.5,
     )
 
 

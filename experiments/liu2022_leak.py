@@ -101,7 +101,6 @@ def picture(curves: list[Curve]) -> Picture:
         "CDP-FCLUB-DC of Liu et al. (2022) with ε = 1 and δ = 0.1. Two data sets differ in one round of one user, and "
         "others tell them apart by what they see. Dotted: no privacy claim",
         [Says("Theorem 3, Definition 1", claim, "any", says)],
-        ncols=2,
         ylabel="ε is at least (95 % confidence)",
         grid=dict(sharey=True),
     )

@@ -83,7 +83,6 @@ def picture(curves: list[Curve]) -> Picture:
         [Says("Theorem 1", "regret grows as √T log^1.5 T", ours, seen), Says("Theorem 2", claim, ours, says)],
         height=5.2,
         mosaic="aabb;cdef",
-        ncols=4,
     )
 
 

@@ -48,7 +48,6 @@ def picture(curves: list[Curve]) -> Picture:
             Says("Fig. 2(a)", claim, f"10 seeds; {n} here", decided(ends, CLAIMS)),
             Says("Section 5, of MovieLens", "all user clusters are correctly detected", "synthetic users here", seen),
         ],
-        height=3.4,
     )
 
 

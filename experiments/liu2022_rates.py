@@ -106,9 +106,7 @@ def picture(curves: list[Curve]) -> Picture:
         f"{SEATS['consecutive']}, K = 10. Mean of {n} seeds ± one standard error. Legends have exponents ± half of "
         "their 95 % intervals, in (a) in (T/10, T]. Dotted: target ε = 1, no privacy claim; solid: not private",
         [Says(where, claim, ours, f"{against(curves, panel)} ({panel}){rest}") for where, claim, panel, rest in claims],
-        height=6.2,
         shape=(2, 2),
-        ncols=4,
     )
 
 

@@ -83,7 +83,6 @@ def picture(curves: list[Curve]) -> Picture:
         f"CDP-FCLUB-DC without some of its parts. {WHERE}, δ = 0.1, T = {horizon}. Mean of {n} seeds ± one standard "
         "error. CDP-FCLUB-DC has no privacy claim; others are not private",
         [Says("Fig. 2(a)", claim, f"T=10^5, 10 seeds; {n} seeds here", words)],
-        height=4.8,
         grid=dict(sharey=True),
     )
 

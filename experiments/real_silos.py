@@ -101,7 +101,6 @@ def picture(curves: list[Curve]) -> Picture:
         f"the least ε to the largest: {'; '.join(words)} ({n} seeds, paired). Schools are too small to tell: even "
         "without noise two thirds of what random arms lose are lost.",
         shape=(2, 2),
-        height=6.1,
         ylabel="regret over random arms'",
     )
 

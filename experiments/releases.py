@@ -82,7 +82,6 @@ def picture(curves: list[Curve]) -> Picture:
         f"{', '.join(equal)}. A binary tree has {first[NAMES['tree']]:.1f} times their standard deviation, and noise "
         f"on every batch {first[NAMES['input_perturbation']]:.1f} times. Nothing is drawn at random.",
         shape=(2, 3),
-        height=6.3,
         ylabel="standard deviation / group privacy's best",
         grid=dict(sharex=True, sharey=True),
     )
