@@ -1,6 +1,6 @@
 """Draws every figure again, by the commands that the numbers beside the pictures begin with.
 
-Without flags everything is measured again, but for commands that need a folder of data (DIR). Scripts run one after the
+Without flags everything is measured again, except commands that need a folder of data (DIR). Scripts run one after the
 other in a process, and share compiled programs.
 """
 
@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 
 
 def commands(smoke: bool) -> list[str]:
-    """Returns script and options of every command; with --smoke those of every script, and its --as authors."""
+    """Returns script and options of every command; with --smoke of every script, also --as authors."""
     kept = [head(path)[0].removeprefix("python experiments/") for path in sorted((HERE / "figures").glob("*.csv"))]
     if not smoke:
         return kept + [command for command, *_ in OF_COMMANDS.values()]

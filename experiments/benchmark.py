@@ -1,8 +1,7 @@
 """Plays the entries of experiments/entries in all tasks of the benchmark, draws the board, and tries to choose a key.
 
-Rows that are there already, of the same entry, tasks and code, are left as they are. --keys says what somebody gains
-who edits a comment until the seeds are kind: the best of N keys, and the same code under a fresh key. Writes no
-picture.
+Rows that are there already, of the same entry, tasks and code, are left as they are. --keys measures the gain of
+editing a comment until the seeds are kind: the best of N keys, and the same code under a fresh key. Writes no picture.
 """
 
 import dataclasses
@@ -31,7 +30,7 @@ class BenchmarkSize(Size):
 
 
 def chosen(keys: int) -> None:
-    """Prints what the best of so many keys gains in a task, and what is left of that under a fresh key."""
+    """Prints the gain of the best of several keys in a task, and its gain under a fresh key."""
     source = (ENTRIES / "exact_radius_se.py").read_text(encoding="utf-8")
     entries = [fb.benchmark.Entry.read(f"{source}# {i}\n", "recipe", "edited") for i in range(keys)]
     rows = [fb.benchmark.run(entry, tasks=[TASK], progress=False) for entry in entries]

@@ -1,7 +1,7 @@
 """Draws how many users private searches for the best arm need, and how often they are wrong, against epsilon.
 
 In the limit of rare errors an epsilon-DP algorithm of a trusted server needs T* log(1 / delta) users or more on
-average, with the characteristic time T* by Jourdan & Azize (2025). Elimination is that of Chowdhury & Zhou (2023); its
+average, with the characteristic time T* by Jourdan & Azize (2025). Elimination is from Chowdhury & Zhou (2023); its
 end is read at recorded rounds, up to 4 % late. Every sum has discrete Laplace noise.
 """
 

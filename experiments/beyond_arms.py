@@ -55,7 +55,7 @@ def measure(options: Size) -> list[Curve]:
 
 
 def of(one: Curve) -> str:
-    """Returns the algorithm of a curve, whatever its radius."""
+    """Returns the algorithm of a curve, without its radius."""
     return one.label.partition(",")[0]
 
 

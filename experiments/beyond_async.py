@@ -1,4 +1,4 @@
-"""Compares when agents who come one at a time should exchange statistics, at equal privacy: does adaptivity gain?
+"""Compares when agents that come one at a time should exchange statistics, at equal privacy: does adaptivity gain?
 
 Asynchronous FedLinUCB (He et al. 2022) with noise: an agent uploads its own noisy sums, and downloads everybody's.
 Uploads are fixed in advance, or follow a sparse vector test (0.3 of epsilon), or ask the same question without noise,

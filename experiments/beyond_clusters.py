@@ -1,8 +1,8 @@
 """Draws what private clustering costs: regret against the number of clusters, certified, printed and without privacy.
 
-Every user has a private stream of sums, released at fixed times, and is served by the sums of all who are taken to be
-alike. Beside these are the algorithms of Liu et al. (2022). Nothing was chosen on these seeds, but how sums are pooled
-was chosen with the users of MovieLens in sight. `beyond_clusters_paper.py` has the paper's instance.
+Every user has a private stream of sums, released at fixed times. The sums of similar users serve each of them. We
+compare with the algorithms of Liu et al. (2022). Nothing was chosen on these seeds, but pooling was chosen with the
+users of MovieLens in sight. `beyond_clusters_paper.py` has the paper's instance.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ TIMES = fb.schedules.Geometric(1.2, first=300)
 MIXTURE = fb.algos.Mixture(theta_norm=0.5**0.5)  # E[y] - 1/2 is <x, theta> with a theta of this norm at most
 MIXED, ONE = "mixture of linear models", "one model a user"
 PRINTED = "CDP-FCLUB-DC as printed, ε = 1"
-LOOKS = {  # colours of the papers' algorithms are those of their own pictures
+LOOKS = {  # the papers' algorithms have the colours of their own pictures
     PRINTED: "#D55E00 D :",
     CHANCE: "#999999 , -.",
     f"{ONE}, ε = 1": "#009E73 o -",

@@ -1,8 +1,8 @@
-"""Asks what private clustering is worth on the paper's own instance, at small delta, and beside tuned baselines.
+"""Measures private clustering on the paper's own instance, at small delta, and against tuned baselines.
 
-Here is the instance of Liu et al. (2022), with consecutive seats and no least distance. (a) The mixture of
-`beyond_clusters.py` against delta, 0.1 of which may publish four of forty users. (b) The paper's algorithms against the
-factor on their widths; ours play greedily. The key is one that nothing was chosen on.
+The instance of Liu et al. (2022) has consecutive seats and no least distance. (a) The mixture of `beyond_clusters.py`
+against delta. A delta of 0.1 may publish four of forty users. (b) The paper's algorithms against the factor on their
+widths. Ours play greedily. Nothing was chosen on this key.
 """
 
 import numpy as np

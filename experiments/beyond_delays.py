@@ -1,8 +1,8 @@
 """Draws what rewards that come late cost: regret against their delay, by its law and by who adds noise.
 
-Greedy play in batches that double, with noise on every batch ("input_perturbation"), on held-out seeds. Every reward
-comes so many rounds late, or as many as a geometric law with that mean says. (a) Regret. (b) What it exceeds that
-without delay by, seed by seed, for each round of delay.
+Greedy play in batches that double, with noise on every batch ("input_perturbation"), on held-out seeds. The delay of
+every reward is fixed, or geometric with this mean. (a) Regret. (b) Extra regret over no delay, seed by seed, for each
+round of delay.
 """
 
 from functools import partial

@@ -1,8 +1,8 @@
 """Draws what silos that drop out cost: regret and bits against the share of silos that miss each synchronisation.
 
 Greedy play in batches that double, with noise on every batch. Under secure aggregation any M - f shares of noise
-suffice; f is the mean number of silos away, and three standard deviations more. What a silo could not send comes with
-its next message, or is lost; or there is noise for f silos, and all are there. Held-out seeds.
+suffice; f is the mean number of silos away, and three standard deviations more. An unsent sum comes with the next
+message, or is lost. In a control there is noise for f silos, and all are there. Held-out seeds.
 """
 
 import math

@@ -1,8 +1,8 @@
-"""Draws what silos that lie cost, by how many they are, what they say, and the rule by which the server adds up.
+"""Draws the cost of Byzantine silos, by their share, their message, and the rule by which the server adds up.
 
 Every silo sends its private sums [W | U]; a share of the silos sends something else. The server takes the plain sum, or
 M times the median of every coordinate, the geometric median, or the mean of the middle half. Agents play greedily from
-the round on that `Federated.patient` chooses for each rule. Regret is that of the users of all silos.
+the round on that `Federated.patient` chooses for each rule. Regret is summed over the users of all silos.
 """
 
 from curves import along, pick, ratio, the, uniform

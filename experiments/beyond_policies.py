@@ -1,4 +1,4 @@
-"""Draws the policies of others beside ours, at equal certified privacy and trust model: regret against epsilon.
+"""Draws the policies of others and ours, at equal certified privacy and trust model: regret against epsilon.
 
 Linear bandits with noise at every silo, delta = 0.1 and 10^-6, on the same 20 arms (above) or fresh ones (below). All
 sum x (y - 1/2) and half of x x', except Private-FedLinUCB. DP-DPE and AdaC-OFUL release each batch once. (c), (f):
@@ -105,7 +105,7 @@ def best(panel: list[Curve]) -> list[Curve]:
 
 
 def said(letter: str, ours: Curve, others: Curve) -> str:
-    """Returns the regret of the best of others over that of ours, and whether paired runs tell which is less."""
+    """Returns the regret of the best of others over ours, and whether paired runs tell which is less."""
     mean, half = interval(others.y[0] - ours.y[0])
     unsure = "" if abs(mean) > half else ", undecided"
     return f"({letter}) {others.mean[0] / ours.mean[0]:.2f} ({others.label} over {ours.label}{unsure})"

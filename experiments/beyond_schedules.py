@@ -52,7 +52,7 @@ class Blocks(fb.envs.Sphere):
 
 
 def compare(families: list[list[Curve]]) -> str:
-    """Returns regret of the best schedule of every family minus that of the first, the best on half of the seeds.
+    """Returns regret of the best schedule of every family minus the regret of the first, the best on half of the seeds.
 
     Curves have regret at 0; the other half of the seeds is compared.
     """

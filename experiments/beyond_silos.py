@@ -1,8 +1,8 @@
 """Draws how little silo-level privacy need cost federated linear bandits, one ingredient after the other.
 
 Every silo adds its own noise; all private rows are certified for epsilon = 1. The first is the best of `beyond.py`. An
-oracle knows the law of all but theta*: the mean of x x', whatever is played, so that all noise is on x y. The last rows
-are not private; FedLinUCB is that of Algorithm 8 of Zhou & Chowdhury (2024). Numbers were chosen on other seeds.
+oracle knows all except theta*: it needs no sum of x x', and all noise is on x y. The last rows are not private.
+FedLinUCB is Algorithm 8 of Zhou & Chowdhury (2024). Numbers were chosen on other seeds.
 """
 
 import re

@@ -75,7 +75,7 @@ def measure(options: Size) -> list[Curve]:
 def picture(curves: list[Curve]) -> Picture:
     by_r, rows, chance = pick(curves, "regret by r"), pick(curves, "regret by r in a row"), the(curves, CHANCE)
     row = []
-    for one in rows:  # who comes once comes for one round in a row
+    for one in rows:  # at r = 1 both are the same
         alone = the(by_r, label=one.label)
         whole = one.but(x=np.append(1, one.x), y=np.vstack([alone.y[:1], one.y]))
         row.append(whole if alone.x[0] == 1 else one)

@@ -122,10 +122,10 @@ def liu_figure(options: LiuOptions, env: Any, methods: dict[str, Any], title: st
     """Draws regret and clusters over time, and says where the paper's order holds.
 
     Args:
-        options: those of the command line.
+        options: options of the command line.
         env: the environment; not used with --redraw.
         methods: algorithms by name.
-        title: title of the figure; with --redraw it is that of the CSV.
+        title: title of the figure; with --redraw the CSV has it.
         paper: figure of the paper, and its size.
         run: arguments of `fb.sweep`.
     """

@@ -1,8 +1,8 @@
 """The numbers behind a picture: measured, kept as a small CSV beside it, read again, and fitted.
 
-A picture is drawn from its CSV alone, so that `--redraw` draws it again without a run. The first line of the CSV has
-the command, and a digest of the script, of what follows and of the picture; then comes the caption. A test compares
-them: none of the three can change without the others.
+A picture is drawn from its CSV alone, and `--redraw` needs no run. The first line of the CSV has the command, and a
+digest of the script, of the other lines and of the picture. Then comes the caption. A test compares the three: none can
+change without the others.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PAPERS = {  # how names of scripts begin -> paper
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """Values y (n, S) of S seeds at the points x (n,); S = 1 for what is computed and not drawn at random.
+    """Values y (n, S) of S seeds at the points x (n,); S = 1 for numbers that are not random.
 
     Args:
         panel: the panel of the figure.
@@ -93,7 +93,7 @@ class Curve:
         return self.but(y=self.y / np.reshape(unit, (-1, 1)))
 
     def over(self, unit: np.ndarray) -> Curve:
-        """Returns the paired ratio to values (S,) or (n, S): means and errors are those of `quotient`."""
+        """Returns the paired ratio to values (S,) or (n, S): means and errors are as in `quotient`."""
         unit = np.broadcast_to(unit, self.y.shape)
         mean = unit.mean(1, keepdims=True)
         value = self.mean[:, None] / mean
@@ -201,7 +201,7 @@ def panels(curves: Iterable[Curve]) -> list[str]:
 
 
 def gathered(points: Iterable[tuple[str, str, float, Any, str]], looks: Mapping[str, str]) -> list[Curve]:
-    """Returns curves of points: panel, label, x, the values of the seeds, and a note, of which all that differ stay."""
+    """Returns curves of points: panel, label, x, the values of the seeds, and a note; different notes are joined."""
     found: dict[tuple[str, str], list[tuple[float, Any, str]]] = {}
     for panel, label, x, y, note in points:
         found.setdefault((panel, label), []).append((x, y, note))
@@ -249,7 +249,7 @@ def steps(curve: Curve) -> str:
 
 
 def quotient(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
-    """Returns the mean of paired values a (S,) over that of b, and the standard error of the linearised ratio."""
+    """Returns the mean of paired values a (S,) over the mean of b, and the standard error of the linearised ratio."""
     value = a.mean() / b.mean()
     return float(value), float((a - value * b).std(ddof=1) / np.sqrt(len(a)) / b.mean())
 
@@ -265,7 +265,7 @@ def ratio(a: np.ndarray, b: np.ndarray) -> str:
 
 
 def ratios(curves: Iterable[Curve], one: str, other: str) -> str:
-    """Returns last values of one label over those of another, panel by panel."""
+    """Returns last values of one label over another, panel by panel."""
     found = [ratio(a.y[-1], b.y[-1]) for a in pick(curves, label=one) for b in pick(curves, a.panel, other)]
     return f"{one} / {other} {', '.join(found)}"
 
@@ -363,7 +363,7 @@ def keep(picture: Path, curves: Sequence[Curve], caption: str = "") -> Path:
     words = "".join(f"# {line}\n" for line in caption.splitlines())
     numbers, path = words + written(curves), picture.with_suffix(".csv")
     command = f"python experiments/{script.name} {options}".strip()
-    if "--redraw" in sys.argv and (made := numbers_of(path)).exists():  # by the run with so many seeds
+    if "--redraw" in sys.argv and (made := numbers_of(path)).exists():  # by the run with these seeds
         command = head(made)[0]
     if path.is_symlink() or (path.exists() and not path.read_bytes().startswith(b"# python experiments/")):
         names = (picture.with_suffix(f".{i}.csv") for i in itertools.count(1))

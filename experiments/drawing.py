@@ -64,10 +64,10 @@ class Panel:
         kind: points with error bars that are joined; lines in a band of errors, with some markers, as points without
             markers are; bars side by side; or rows: a point for each curve, at its first value, beside its name.
         label: words of the legend, by `label`, `note` and `promise`, what the note promises; empty: none.
-        numbers: format of what is written above the point of a row, by `mean` and `error`.
+        numbers: format of the text above the point of a row, by `mean` and `error`.
         band: how many standard errors are drawn; None: 95 % intervals.
         open: whether the markers of a curve are not filled.
-        spread: by how much neighbours are set apart, so that errors do not hide each other: a share on a log axis.
+        spread: distance of neighbours, which keeps errors visible; a share on a log axis.
         xticks, yticks: places, maybe with words for them; there are no ticks between them.
         places: draw points at 0, 1, ..., and write x there.
         level: words -> height of a line for comparison (in rows: its place on the x axis); several are named there.
@@ -197,7 +197,7 @@ class Picture:
         return figure
 
     def words(self, paper: str) -> str:
-        """Returns the caption, whose claims are those of a paper."""
+        """Returns the caption, with the claims of a paper."""
         seen = self.caption
         if not isinstance(seen, str):
             text = "{}, {}: {}. Size: {}. Seen here: {}."
@@ -215,7 +215,7 @@ def main(
 
     Args:
         measure: returns the numbers, for the options of the command line.
-        picture: returns what is drawn of them.
+        picture: returns the picture of them.
         doc: the text of --help.
         options: type of the options.
     """
@@ -412,7 +412,7 @@ def tidy(figure: Figure) -> None:
 
 
 def _log_ticks(low: float, high: float, least: int) -> Locator:
-    """Returns the first of three ways to place at least so many ticks in an interval, or even steps."""
+    """Returns ticks at powers or simple multiples, at least `least` of them, or even steps."""
     for subs in ((1.0,), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)):
         places = np.asarray(LogLocator(subs=subs).tick_values(low, high))
         if ((low <= places) & (places <= high)).sum() >= least:

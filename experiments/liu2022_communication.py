@@ -1,7 +1,7 @@
 """Draws uploads and downloads over time, for Theorem 2 and Appendix E.3 of Liu et al. (2022).
 
-Local clusters upload when their statistics have grown by a factor U, and download when those of their global cluster
-are D times their own. (a) Over time; O(log T) is the grey curve. (b) Regret of FCLUB-DC, and what it sends, by U = D.
+Local clusters upload when their statistics have grown by a factor U, and download when their global cluster has D times
+as much. (a) Over time; O(log T) is the grey curve. (b) Regret of FCLUB-DC, and what it sends, by U = D.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Measures Theorem 1 of Liu et al. (2022) in m and in the distance of clusters, with all pairs at one distance.
 
-Random preference vectors are nearer to each other where there are more clusters, so that √m and 1 / γ² cannot be told
-apart. Here all pairs of the m vectors are γ apart. Clusters change at ends of phases, whose lengths double.
+Where there are more clusters, random preference vectors are nearer to each other, which mixes up √m and 1 / γ². Here
+all pairs of the m vectors are γ apart. Clusters change at ends of phases, whose lengths double.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Draws Figure 2 (a) of Liu et al. (2022): regret and clusters on synthetic data, 40 users on 5 servers, T = 10^5.
 
 The authors' script loads one draw of preference vectors from a file; here every seed has its own. Their factor on
-confidence widths is 1, but 0.005 for CDP-FCLUB-DC; here --scale is that of all methods.
+confidence widths is 1, but 0.005 for CDP-FCLUB-DC; here --scale applies to all methods.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """Draws Figure 2 (b) of Liu et al. (2022): regret and clusters on MovieLens, 40 users on 5 servers, T = 200,000.
 
-The authors take 40 of 1,000 users of a file that is not published as data. Here users and items are those of your copy
-of MovieLens (ml-latest-small; the most active users), or made up without a copy, and the title says so.
+The authors take 40 of 1,000 users of a file that is not published. Here users and items come from your copy of
+MovieLens (ml-latest-small; the most active users), or are made up without a copy, as the title says.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ class Fig2b(LiuOptions):
 
     Args:
         movielens: folder of your copy of MovieLens; by default ratings are made up.
-        thetas: whether a user's preference vector is her own (user) or that of her cluster (centroid).
+        thetas: whether a user's preference vector is her own (user) or her cluster's (centroid).
         clusters: m, the number of clusters that k-means finds.
         users: largest number of users; the most active ones are taken.
         scale: factor on all confidence widths.

@@ -1,4 +1,4 @@
-"""Draws what more rounds do to FCLUB-DC and CDP-FCLUB-DC of Liu et al. (2022): about ten times those of Figure 2 (a).
+"""Draws what more rounds do to FCLUB-DC and CDP-FCLUB-DC of Liu et al. (2022): ten times those of Figure 2 (a).
 
 T = 2^20 - 2 ends a phase; from 2^21 on the sums of private statistics are too coarse in float32, and refused. The line
 of (c) to (f) is O(d m L log T / log U) of Theorem 2 with constant 1, for each of uploads and downloads.

@@ -1,7 +1,7 @@
 """Draws the parameter study of Liu et al. (2022), Appendix E.2: regret after T rounds against epsilon, d, n, m and L.
 
-As in the authors' script m is varied with n = 5 m users, L with n = 5 L users in 5 clusters. In (a) FCLUB-DC and
-LinUCB, which have no epsilon, are those of (b) at d = 10: the same runs.
+As in the authors' script m is varied with n = 5 m users, L with n = 5 L users in 5 clusters. FCLUB-DC and LinUCB
+have no epsilon: (a) shows their runs of (b) at d = 10.
 """
 
 import numpy as np
@@ -48,7 +48,7 @@ def measure(options: LiuOptions) -> list[Curve]:
 def picture(curves: list[Curve]) -> Picture:
     curves, horizon, n = dressed(curves, LOOKS), the(curves, "words").y[0, 0], curves[0].n_seeds
     ends, home = np.array([EPSILONS[0], EPSILONS[-1]]), []
-    for one in pick(curves, next(iter(STUDIES))):  # the same runs as those of (a) that have no epsilon
+    for one in pick(curves, next(iter(STUDIES))):  # (a) shows them too, as they have no epsilon
         if one.label in ("FCLUB-DC", "LinUCB"):
             home.append(one.but(x=ends, y=one.y[one.x == HOME["dim"]].repeat(2, 0), style=one.style.split()[0]))
     shown, order = [], {"holds": [], "undecided": [], "reversed": []}

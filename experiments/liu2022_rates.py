@@ -42,7 +42,7 @@ def measure(options: LiuOptions) -> list[Curve]:
 
 
 def fitted(one: Curve) -> tuple[float, float]:
-    """Returns the exponent of a curve, over time that of the last tenth."""
+    """Returns the exponent of a curve, over time from a tenth of T on."""
     return exponent(one, one.x > one.x[-1] / 10.1 if one.panel == "a" else slice(None))
 
 

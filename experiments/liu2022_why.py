@@ -1,7 +1,7 @@
 """Shows why CDP-FCLUB-DC of Liu et al. (2022) fails once its noise is really added: one cause removed at a time.
 
-The instance is that of Figure 2 (a), and epsilon = 1 or 10 is asked for. Noisy estimates of all local clusters are near
-0, so that all merge. Widths grow with the noise, and the 3 ρI that is added at every upload makes them equal.
+The instance of Figure 2 (a), at target epsilon = 1 or 10. Noisy estimates of all local clusters are near 0, and all
+merge. Widths grow with the noise, and the 3 ρI that is added at every upload makes them equal.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ import fedbandit_jax as fb
 NAMES = ("CDP-FCLUB-DC", "CDP-FCLUB-DC, recalibrated")
 APART: dict[str, Any] = dict(alpha_2=1e-6)  # no estimates are so near that clusters merge
 GREEDY: dict[str, Any] = dict(exploration_scale=0.0)
-CHANGES: dict[str, dict[str, Any]] = {  # what is removed -> how
+CHANGES: dict[str, dict[str, Any]] = {  # removed part -> how
     "": {},
     ", without merging": APART,
     ", without confidence widths": GREEDY,
@@ -47,12 +47,12 @@ def measure(options: LiuOptions) -> list[Curve]:
 
 
 def look(label: str) -> str:
-    """Returns the colour of a bar, which is that of the algorithm without what is removed."""
+    """Returns the colour of a bar, the same with all its parts."""
     return next(LOOKS[name] for name in (*reversed(NAMES), label) if label.startswith(name)).split()[0]
 
 
 def helps(final: dict[str, np.ndarray]) -> str:
-    """Returns what lowers the regret of the first private method if it is removed, with 95 % confidence."""
+    """Returns which removed parts lower the regret of the first private method, with 95 % confidence."""
     found: dict[bool, list[str]] = {True: [], False: []}
     for change in list(CHANGES)[1:]:
         mean, half = interval(final[NAMES[0]] - final[NAMES[0] + change])

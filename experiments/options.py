@@ -77,7 +77,7 @@ class Size:
         return self.pick((4, 4, 3), (n_agents, n_arms, dim), (n_agents, n_arms, dim))
 
     def numbers(self, name: str, measure: Callable[[], list[Curve]]) -> list[Curve]:
-        """Returns the curves behind a picture: measured, or with --redraw those of its CSV; rounded to five digits."""
+        """Returns the curves behind a picture: measured, or with --redraw from its CSV; rounded to five digits."""
         path = kept.numbers_of(self.folder / f"{name}.csv")
         return kept.parsed(path.read_text(encoding="utf-8") if self.redraw else kept.written(measure()))
 
@@ -107,7 +107,7 @@ class Size:
         Args:
             horizons: T for smoke, default and full.
             seeds: numbers of seeds for these.
-            fresh: added to the seed, so that it is none on which constants were chosen.
+            fresh: added to the seed, for seeds on which nothing was chosen.
             more: other arguments.
         """
         run: dict[str, Any] = dict(horizon=self.pick(*horizons), seeds=self.pick(*seeds or self.SEEDS), progress=True)

@@ -1,8 +1,8 @@
 """Draws what private federation costs on three real logs, whose silos are theirs: lectures, schools and films.
 
-Rewards are those of a model that was fitted to half of each log; the other half is replayed, each row once on average.
-Protected is one visit, a row of the log, or a user with all of hers, of which so many are let in. Numbers were chosen
-on other seeds. (d) What the arms that were played in schools are worth by doubly robust estimates.
+Rewards come from a model that was fitted to half of each log. The other half is replayed, each row once on average.
+The unit is one visit, which is a row of the log, or a user with a bounded number of visits. Numbers were chosen on
+other seeds. (d) The worth of the arms played in schools, by doubly robust estimates.
 """
 
 from functools import partial
