@@ -53,7 +53,11 @@ class DataCommand(Command):
         env = self.columns.table(self.dataset)
         lines = [line for text in answers(env) for line in text.split("\n")]
         print("\n".join(textwrap.fill(line, WIDTH) for line in lines))
-        print(f"\n{env.fit}\n\n{env.encoding}" if self.details else "\nThe fit of the model: the same with --details")
+        if self.details:
+            print(f"\n{env.fit}\n\n{env.encoding}")
+        else:
+            print("\nThe fit of the model:   the same with --details")
+            print(f"Which algorithm to use: fedbandit plan --data {self.dataset}, with the same flags and --epsilon")
         return 0
 
     def _list(self, **reading: Any) -> None:
@@ -120,7 +124,7 @@ def answers(env: Logged) -> Iterator[str]:
             yield f"If few users come to {most} silos, consider leaving out their visits to other silos."
     yield "(!) more than the best arms gain: too few rows for this budget"
     if small := int((env.counts < FEW).sum()):
-        yield f"Of {m:,} silos {small:,} have fewer than {FEW} replayed rows, and count as much as any other."
+        yield f"{small:,} of {m:,} silos with fewer than {FEW} replayed rows count as much as any other."
     if env.log.propensity is not None:
         rests = propensities.OF_SHARES if env.shares else propensities.STATED
         yield f"{rests} {propensities.strange(env)}"

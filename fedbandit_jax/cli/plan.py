@@ -26,6 +26,8 @@ algo = {algo}
 result = fb.simulate(env, algo, horizon={horizon}, key=jax.random.key({seed}), seeds=8)
 print(result.summary())"""
 
+DETAILS = "All candidates, exclusions and the certificate: the same command with --details"
+
 # arguments of `fb.plan`
 PASSED = ("at_most", "trusted", "dropouts", "liars", "delay", "max_syncs", "max_bits", "seeds", "rounds")
 
@@ -128,11 +130,11 @@ class PlanCommand(Command):
             progress=progress(),
             **{name: getattr(self, name) for name in PASSED},
         )
-        if found.best is None:
-            print(found)
-            return 1
         if len(found.choices) > 1:
             print(f"{found.trade_off()}\n")
+        if found.best is None:
+            print(found if self.details or not found.choices else f"{found.unmet()}\n{DETAILS}")
+            return 1
         print("\n".join(_answer(found)))
         print(SCRIPT.format(env=made, algo=code(found.best.algo), horizon=horizon, seed=self.random_seed + 1))
         if self.details:
@@ -155,5 +157,5 @@ def _answer(found: Recommendation) -> Iterator[str]:
             yield f"This is {found.ratio(best):.2g} times the least regret without privacy."
     if best.bits is not None:
         yield f"Communication: {best.syncs:,} synchronisations, {best.bits / 1000:,.0f} kbit of a silo."
-    yield "All candidates, exclusions and the certificate: the same command with --details"
+    yield DETAILS
     yield "\nThis code runs it on users that the plan has not seen:"

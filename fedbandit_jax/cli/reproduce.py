@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -21,12 +22,24 @@ from fedbandit_jax.cli._command import Command, Folder, quiet
 from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.core.validate import BadValue
 
-CLONE = Path(__file__).parents[2]
 FIGURES = Path("experiments", "figures")  # in a clone
+
+
+def first_clone(*places: Path) -> Path:
+    """Returns the first of these places that has committed figures, or else the first place."""
+    return next((one.resolve() for one in places if (one / FIGURES).is_dir()), places[0])
+
+
+CLONE = first_clone(Path(__file__).parents[2], Path())  # of an editable install, or where the command is typed
 PAPERS = ("zhou2024", "dubey2020", "chowdhury2023", "liu2022")
 BEYOND = "beyond"  # stands for figures of no paper
 LEVEL = 0.01  # probability that equal laws are found to differ anywhere in a figure
 ROUNDED = 1e-3  # relative difference of numbers without an error
+HORIZON = re.compile(r"\bT ?= ?(\$?10\^\{?\d+|\d[\d,]*\b)")
+KINDS = """
+T, seeds: size here, where a caption states T. Endings of names tell how algorithms run: "ours" certified,
+"authors" with constants of the authors' code, "theory" with printed radii, "exact" with exact radii.
+A running script shows the time that remains. To try one, type its command with --smoke."""
 
 
 class Figure(NamedTuple):
@@ -37,6 +50,8 @@ class Figure(NamedTuple):
     path: Path
     command: str
     setting: str  # here
+    horizons: str  # T of its panels, as far as the caption states it
+    seeds: int  # most at one point
     claims: tuple[str, ...]  # of the paper, with its size and what was seen here
 
 
@@ -44,10 +59,10 @@ class Figure(NamedTuple):
 class ReproduceCommand(Command):
     """List the figures and claims of the four papers and of our pages, or run one of them again.
 
-    Without FIGURE the command lists figures with their commands. With PAPER it adds the size here, and each claim with
-    the paper's size and what was seen. With both it runs the script of the figure,
-    writes the picture and its numbers to OUT, and compares them with the committed numbers. The exit code is 1 if a
-    mean differs by more than the errors of both runs explain. It works only in a clone of the repository.
+    Without FIGURE the command lists figures with their size and command. With PAPER it adds the setting, and each claim
+    with the paper's size and what was seen. With both it runs the script of the figure, writes the picture and its
+    numbers to OUT, and compares them with the committed numbers. The exit code is 1 if a mean differs by more than the
+    errors of both runs explain. Type it in a clone of the repository.
 
     For example:
       fedbandit reproduce
@@ -68,8 +83,7 @@ class ReproduceCommand(Command):
     def run(self) -> int:
         found = {(one.paper, one.name): one for one in figures()}
         if not found:
-            where = "get the repository, and run `pip install -e .` there"
-            raise FileNotFoundError(f"reproduce needs the scripts of a clone: {where}")
+            raise FileNotFoundError("reproduce needs the scripts of a clone: type it in the folder of one")
         papers = dict.fromkeys(paper for paper, _ in found)
         if self.paper is not None and self.paper not in papers:
             raise BadValue("paper", f"must be one of {', '.join(papers)}", self.paper, got=self.paper)
@@ -91,12 +105,13 @@ class ReproduceCommand(Command):
         again = self.out.resolve() / figure.path.name
         words = [str(self.data.resolve()) if word == "DIR" and self.data else word for word in figure.command.split()]
         print(f"{figure.command}\n", flush=True)
+        started = time.monotonic()
         environment = os.environ | {"MPLBACKEND": "Agg"}
         command = [sys.executable, *words[1:], "--out", str(again.parent)]
         if code := subprocess.run(command, cwd=CLONE, env=environment).returncode:
             raise ChildProcessError(f"the script of the figure ended with code {code}")
         differ, lost, n = compared(numbers(figure.path), numbers(again))
-        print(f"\nSaved {again}")
+        print(f"\nSaved {again.with_suffix('.png')} and {again.name} in {time.monotonic() - started:,.0f} s")
         print(f"{n - len(differ) - len(lost):,} of {n:,} committed means agree within the errors of both runs")
         for word, some in (("differs", differ), ("is missing", lost)):
             print("".join(f"  {word}: {', '.join(place)}\n" for place in some[:5]), end="")
@@ -113,19 +128,29 @@ def figures() -> Iterator[Figure]:
             paper = next((one for one in PAPERS if path.stem.startswith(one)), BEYOND)
             name, command = path.stem.removeprefix(f"{paper}_"), head[0].rpartition(" | ")[0]
             setting, *claims = [line.removeprefix("Setting: ") for line in head[1:] if line] or [""]
-            found.append(Figure(paper, name, path, command, setting, tuple(claims)))
+            rows = numbers(path)
+            words = " ".join([setting, *dict.fromkeys(panel for panel, *_ in rows)])
+            horizons = ", ".join(dict.fromkeys(re.sub("[${]", "", one) for one in HORIZON.findall(words)))
+            seeds = max(len(row) for row in rows.values())
+            found.append(Figure(paper, name, path, command, setting, horizons or "-", seeds, tuple(claims)))
     yield from sorted(found, key=lambda one: order.index(one.paper))
 
 
 def listed(found: list[Figure], claims: bool) -> Iterator[str]:
-    """Yields lines about figures, with sizes and claims if asked for."""
-    width = max(len(one.name) for one in found)
-    yield f"{'paper':<13}  {'figure':<{width}}  command"
-    for one in found:
-        yield f"{one.paper:<13}  {one.name:<{width}}  {one.command}"
+    """Yields lines about figures, with settings and claims if asked for."""
+    rows = [(one.paper, one.name, one.horizons, f"{one.seeds}", one.command) for one in found]
+    widths = [max(map(len, column)) for column in zip(("paper", "figure", "T", "seeds", ""), *rows)]
+    head, *lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths))
+        for row in (("paper", "figure", "T", "seeds", "command"), *rows)
+    )
+    yield head.rstrip()
+    for one, line in zip(found, lines):
+        yield line.rstrip()
         for text in (f"Here: {one.setting}", *one.claims) if claims else ():
             yield from textwrap.wrap(text, 110, initial_indent="    ", subsequent_indent="      ")
-    yield "\nSizes and claims: fedbandit reproduce PAPER. Run one: fedbandit reproduce PAPER FIGURE"
+    yield KINDS
+    yield "Settings and claims: fedbandit reproduce PAPER. Run one: fedbandit reproduce PAPER FIGURE"
 
 
 def numbers(path: Path) -> dict[tuple[str, str, str], np.ndarray]:

@@ -39,7 +39,7 @@ class SimulateCommand(Command):
       fedbandit simulate schedules --help   print the file of a family
     """
 
-    resumes: ClassVar = "; the same command continues where it was"
+    resumes: ClassVar = "; all but the last seconds is kept, and the same command continues from there"
     flag_of: ClassVar = dict(key="random_seed", compare="algorithms", source="data") | {"grid['epsilon']": "epsilon"}
 
     family: tyro.conf.Positional[Literal["linear", "schedules", "arms", "clusters"]] = "linear"  # family of algorithms.
@@ -128,7 +128,9 @@ class SimulateCommand(Command):
         print(f"What is proved, and how:  fedbandit show {saved} --certificates")
         if self.epsilon is None:
             print("Regret against epsilon:   the same command with --epsilon 0.2 1 5")
-        if self.family in LINEAR:
+        if self.data is not None:
+            print(f"Which algorithm to use:   fedbandit plan --data {self.data}, with the same columns")
+        elif self.family in LINEAR:
             print("Which algorithm to use:   fedbandit plan --trusted secagg")
         return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -36,7 +37,7 @@ class SweepCommand(Command):
       fedbandit sweep experiments/sweep.toml --part $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT
     """
 
-    resumes: ClassVar = "; the same command continues where it was"
+    resumes: ClassVar = "; finished pieces are kept, and the same command computes the others"
 
     config: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")]  # the TOML file.
     # change of the file, PATH=VALUE in TOML, such as environment.type=gap; a string needs no quotes. A PATH that the
@@ -75,6 +76,13 @@ class SweepCommand(Command):
             print(f"(!) {failed:,} runs have status bits set; do not trust their regret")
         print(f"Saved {saved}\nWhat is proved, and how:  fedbandit show {saved} --certificates")
         return 0
+
+    @override
+    def named(self, error: str) -> str:
+        argument = re.split(r"\W", error, maxsplit=1)[0]
+        if argument in _configuration.OPTIONS:  # a key of the file, which `fb.sweep` refuses
+            return f"{self.config.name}: {error}"
+        return super().named(error)
 
     def _computed(self, asked: _configuration.SweepFile, store: Path, part: tuple[int, int] | None = None) -> Any:
         import fedbandit_jax as fb

@@ -21,8 +21,12 @@ from fedbandit_jax.core.validate import BadType, BadValue
 LARGEST = 1e100  # keeps squares and sums finite
 CODES = frozenset((-99.0, -999.0, -9999.0, -99999.0))  # common codes of missing values
 GAPS = ["", "-", "?", "NA", "N/A", "nan", "NaN", "null"]  # texts of missing values, also in a frame
-NO_GAPS = "must have no missing values: missing=['NA', ...] leaves such rows out, [] reads texts as they are"
-MUST = dict(numbers="numbers", times="numbers or dates as 2025-01-31", either="all numbers, all dates or all texts")
+NO_GAPS = "must have no missing values: `missing` NA leaves out rows with empty cells or NA, empty reads it as text"
+MUST = dict(
+    numbers="numbers, or yes and no",
+    times="numbers or dates as 2025-01-31",
+    either="all numbers, all texts or all dates as 2025-01-31",
+)
 ANSWERS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 DATE = re.compile(r"\d{4}-\d\d-\d\d([T ].*)?")
 NUMBER_LIKE = re.compile(DATE.pattern + r"|[+-]?\s*[$€£]?\s*\d[\d.,'’\s]*[%$€£]?")  # to people; to pandas a text
@@ -107,8 +111,12 @@ def opened(source: Any, decimal: str | None = None, missing: Sequence[str] | Non
     except BadValue:
         raise
     except (ValueError, TypeError, OSError, EOFError, Warning) as error:
-        said = " ".join(str(error).split())[:200]
-        raise BadValue("source", "must be a table that can be read", title, got=f"{title}: {said}") from error
+        must, said = "must be a table that can be read", " ".join(str(error).split())[:200]
+        if isinstance(error, UnicodeError):
+            must, said = "must be a text file in UTF-8 (a spreadsheet's CSV UTF-8)", "another encoding"
+        elif isinstance(error, pandas.errors.ParserWarning):
+            must, said = "must have a name for each column in its first line", "longer rows below"
+        raise BadValue("source", must, title, got=f"{title}: {said}") from error
     frame = frame.reset_index(drop=True).set_axis([*map(str, frame.columns)], axis=1)
     if not frame.columns.is_unique:
         name = frame.columns[frame.columns.duplicated()][0]
@@ -210,7 +218,7 @@ def column(wanted: Wanted, table: Table, missing: Sequence[str] | None = None) -
                 return _labels(name, texts, codes)
         if no.any():
             odd = no if no.sum() <= len(no) / 2 or no.all() or kind != "either" else ~no
-            raise wrong(odd[codes], f"must be {MUST[kind]} to pandas: convert it, or set decimal= or missing=")
+            raise wrong(odd[codes], f"must be {MUST[kind]}: convert it, or set `decimal` or `missing`")
         values = distinct[codes]
         if dated:
             return Column(name, values, unit=DAYS)
@@ -218,7 +226,7 @@ def column(wanted: Wanted, table: Table, missing: Sequence[str] | None = None) -
         raise wrong(large, f"must be finite and at most {LARGEST:g}")
     least = values.min()
     if not literal and least in CODES and (values[values != least] >= 0).all():
-        must = f"must not have a lone negative number: missing=['{least:g}'] leaves such rows out, [] reads it"
+        must = f"must not have a lone negative number: `missing` {least:g} leaves out such rows, empty reads it"
         raise wrong(values == least, must, f"{least:g}")
     return Column(name, values)
 

@@ -48,6 +48,15 @@ class Recommendation(Printed):
         least = self.reference[0].regret if self.reference else math.nan
         return one.regret / least if least > 0 else math.nan
 
+    def unmet(self) -> str:
+        """Says that nothing meets the demands, and which candidate comes nearest to `at_most`."""
+        said = "Nothing meets these demands."
+        if not (self.choices and self.reference):
+            return f"{said} Allow more communication, trust or epsilon."
+        nearest = min(self.choices, key=self.ratio)
+        least = f"The least regret is {self.ratio(nearest):.2f} times that without privacy, by {nearest.label}."
+        return f"{said} {least} Allow a larger multiple, epsilon or horizon, or more trust."
+
     def trade_off(self) -> str:
         """Formats epsilon and the ratio of regret of each budget; empty for one budget."""
         rows = [(f"{one.epsilon:g}", f"{self.ratio(one):.2f}", one.label) for one in self.choices]
@@ -75,7 +84,7 @@ class Recommendation(Printed):
         text += ["", "excluded:", *(f"  {one.label}: {one.excluded}" for one in excluded)] if excluded else []
         best = self.best
         if best is None:
-            return "\n".join([*text, "", "Nothing meets these demands."])
+            return "\n".join([*text, "", self.unmet()])
         text += ["", f"recommended: {best.label}", f"algo = {code(best.algo)}", "", str(best.certificate)]
         return "\n".join([*text, "", f"The plan took {self.seconds:.0f} s."])
 

@@ -138,7 +138,7 @@ def test_data_says_whose_word_propensities_are_and_which_silos_are_small(capsys)
         assert main(shlex.split(f"data small.csv {WORDS.removeprefix('--data log.csv')} --propensity {p}")) == 0
         said[p] = " ".join(capsys.readouterr().out.split())
     counts = fb.data.table("small.csv", **ARGUMENTS).counts
-    assert f"Of 3 silos {(counts < 10).sum()} have fewer than 10 replayed rows" in said["p"]
+    assert f"{(counts < 10).sum()} of 3 silos with fewer than 10 replayed rows" in said["p"]
     assert propensities.STATED in said["p"]
     assert propensities.OF_SHARES in said["share"]
 

@@ -40,7 +40,8 @@ def test_a_figure_is_listed_run_and_compared(clone, capsys):
     for words in ("", "zhou2024"):
         assert main(["reproduce", *words.split()]) == 0
         shown = capsys.readouterr().out
-        assert "python experiments/fig9.py --full" in shown
+        row = next(line for line in shown.splitlines() if line.endswith("python experiments/fig9.py --full"))
+        assert row.split()[:4] == ["zhou2024", "fig9_ours", "3", "8"]  # T of the caption, and the seeds
         assert ("Here: T=3, 8 seeds" in shown and "Size: T=10" in shown) == bool(words)
     assert main(["reproduce", "zhou2024", "fig9_ours", "--out", "mine"]) == 0
     assert "2 of 2" in capsys.readouterr().out
@@ -91,6 +92,13 @@ def test_data_is_needed_by_commands_with_a_folder_only(words, capsys, tmp_path, 
     assert main(["reproduce", *words.split()]) == 2
     assert capsys.readouterr().err.startswith("fedbandit: --data ")
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_clone_is_found_where_the_command_is_typed(clone, tmp_path, monkeypatch):
+    """As the package may be installed elsewhere."""
+    monkeypatch.chdir(clone.parent)
+    assert reproduce.first_clone(tmp_path, Path()) == clone.parent
+    assert reproduce.first_clone(clone.parent, tmp_path) == clone.parent
 
 
 def test_without_a_clone_it_says_what_is_needed(tmp_path, monkeypatch, capsys):

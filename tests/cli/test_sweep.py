@@ -204,6 +204,7 @@ def test_files_that_are_refused(file, capsys):
         f"a = {'[' * 3000}{']' * 3000}": ["TOML"],
         "": ["horizon", "seeds", "algorithms"],
         OURS: ["[environment]", "[environments.NAME]"],
+        SMALL.replace("horizon = 40", "horizon = 0"): ["horizon"],  # which `fb.sweep` refuses
         OURS + "[environments]\nx.type = 'gap'": ["[environments.x]", "n_agents", "n_arms", "dim"],
     }.items():
         assert main(["sweep", file(text)]) == 2

@@ -170,9 +170,9 @@ LOGS = {  # the text of a file -> a word of the refusal; a row that is too short
     f"{HEAD},drug\n{ROW.strip()},b\n": "Duplicate names",
     f"{HEAD}\n{ROW}h1,a,1\n{ROW}": "nothing in row 3 of column 'who'",
     f"{HEAD}\n{ROW}{ROW.strip()},7\n": "Expected 7 fields in line 3, saw 8",
-    f"{HEAD}\n{ROW.strip()},7\n{ROW}": "Length of header",
+    f"{HEAD}\n{ROW.strip()},7\n{ROW}": "longer rows",
     f'{HEAD}\n{ROW}h1,"a,1,u1,0.5,30,x\n': "EOF inside string",
-    f"{HEAD}\n{ROW}h1,ä,1,u1,0.5,30,x\n".encode("latin-1"): "can't decode byte 0xe4",
+    f"{HEAD}\n{ROW}h1,ä,1,u1,0.5,30,x\n".encode("latin-1"): "UTF-8",
     f"{HEAD}\n{ROW}".replace(",", ";"): "decimal must be ",
 }
 

@@ -117,7 +117,10 @@ def test_the_smallest_epsilon_within_the_demand_is_recommended(fake):
 
 def test_one_budget_may_be_refused_by_its_regret(fake):
     assert plan(at_most=2.1).best.epsilon == 1.0
-    assert plan(at_most=1.9).best is None
+    none = plan(at_most=1.9)
+    assert none.best is None
+    assert f"{none.ratio(none.choices[0]):.2f} times" in none.unmet()
+    assert none.choices[0].label in none.unmet()
 
 
 def test_the_intervals_of_the_best_hold_together(fake, monkeypatch):
@@ -179,7 +182,7 @@ def test_it_prints_what_it_found(fake):
 def test_nothing_meets_less_than_one_message(fake):
     found = plan(max_syncs=None, max_bits=100)
     assert (found.best, found.reference, fake.asked) == (None, (), [])
-    assert "Nothing meets these demands." in str(found)
+    assert found.unmet() in str(found)
     assert "are more than 100" in found.candidates[0].excluded
 
 
