@@ -149,9 +149,8 @@ def arms(
     tails = np.array([validate.positive("shape", given)]) if one else validate.finite_array("shape", given, ndim=1)
     if len(tails) != (1 if one else n_arms) or not ((tails >= lowest) & (tails <= highest)).all():
         raise BadValue("shape", f"must be in [{lowest:g}, {highest:g}], one or {n_arms} of them", shape)
-    fields = {field.name: getattr(plain, field.name) for field in dataclasses.fields(plain)}
-    fields["spec"] = dataclasses.replace(plain.spec, rewards_in_unit=False)
-    return ParetoArms(shape=np.broadcast_to(tails.astype(np.float32), (n_arms,)).copy(), **fields)
+    heavy: dict[str, Any] = dict(spec=dataclasses.replace(plain.spec, rewards_in_unit=False))
+    return ParetoArms(shape=np.resize(tails.astype(np.float32), n_arms), **vars(plain) | heavy)
 
 
 @struct.pytree

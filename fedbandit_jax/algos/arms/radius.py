@@ -126,17 +126,9 @@ def truncated(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns truncation levels M (S,), float32, and the radii (S, K + 1), both in units of reward.
 
-    Args:
-        batch_sizes: users l of an arm in each batch, (S,).
-        s, h: tails of the noise for rewards in [0, 1], as `theory` has them.
-        n_arms: K.
-        p: failure probability.
-        moment: u, with E|X|^k <= u.
-        order: k > 1.
-        share: a, the share of corrupted users.
-        level: one M for all batches; None: the best for each.
-        stretch: c of randomised response; None for noise on sums.
-        reach: the factor of M in the effect of a corrupted user, 1 or c.
+    `batch_sizes`, `s`, `h`, `n_arms` and p are as in `theory`, for rewards in [0, 1]. `moment` is u, `order` is k > 1,
+    and `share` is a. `level` is one M for all batches; None: the best for each. `stretch` is c of randomised response;
+    None for noise on sums. `reach`, 1 or c, is the factor of M in the effect of a corrupted user.
     """
     size, s, h = (np.broadcast_to(np.asarray(x, float), np.shape(batch_sizes))[:, None] for x in (batch_sizes, s, h))
     typical, b = moment ** (1 / order), np.arange(1, len(size) + 1)[:, None]
@@ -151,11 +143,8 @@ def truncated(
             error = 2 * m * stretch * np.sqrt(fine / (2 * size))
         return beyond * m ** (1 - order) + share * (typical + reach * m) + error
 
-    if level is None:
-        chosen = typical * LEVELS[np.argmin(radius(typical * LEVELS, n_arms), 1)]
-    else:
-        chosen = np.full(len(size), level)
-    chosen = chosen.astype(np.float32)
+    levels = typical * LEVELS if level is None else np.array([level])
+    chosen = levels[np.argmin(radius(levels, n_arms), 1)].astype(np.float32)
     table = radius(chosen[:, None].astype(float), np.arange(1, n_arms + 1))
     return chosen, np.pad(table, ((0, 0), (1, 0)), constant_values=np.inf)
 

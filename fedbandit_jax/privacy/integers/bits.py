@@ -9,8 +9,9 @@ more than c = 1 / (1 - 2 q) = (e^epsilon + 1) / (e^epsilon - 1).
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
+from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import random, struct, wide
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.core.wide import Wide
@@ -25,6 +27,7 @@ from fedbandit_jax.privacy.accounting.events import PureDP
 from fedbandit_jax.privacy.integers.noise import Asked, Noise, Parameters, SumProof
 from fedbandit_jax.privacy.integers.ring import Decoded, Halves, RingSum, encode
 
+CORRUPTED = "corrupted users, who replace their own message"
 WORDS = 2.0**32  # values of a random word, which decides a flip
 
 
@@ -41,10 +44,10 @@ class FlippedBits(Noise):
     A flip is drawn by comparing a 32-bit word with q 2^32, rounded up. The certificate reads this probability.
     """
 
-    trust: ClassVar[str] = "local: every user flips the bit of their own reward by chance, nobody else is trusted"
-    trusted: ClassVar[str] = "nobody"
-    assumes: ClassVar[tuple[str, ...]] = ()
-    per_user: ClassVar[bool] = True
+    trust = "local: every user flips the bit of their own reward by chance, nobody else is trusted"
+    trusted = "nobody"
+    assumes = ()
+    per_user = True
 
     @override
     @classmethod
@@ -56,11 +59,8 @@ class FlippedBits(Noise):
 
     @override
     def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
-        return (jax.random.bits(key, shape) < self.flips(k)).astype(jnp.int32)
-
-    def flips(self, k: Array) -> Array:
-        """Returns the number of random words, of 2^32, that flip a bit of batch k."""
-        return jnp.ceil(self._at(k) * jnp.float32(WORDS)).astype(jnp.uint32)
+        flips = jnp.ceil(self._at(k) * jnp.float32(WORDS)).astype(jnp.uint32)  # of 2^32 words
+        return (jax.random.bits(key, shape) < flips).astype(jnp.int32)
 
     def probability(self, k: int) -> float:
         """Returns the probability of a flip in batch k, as it is drawn."""
@@ -97,8 +97,8 @@ class FlippedBits(Noise):
 class FlippedSum(RingSum):
     """Sums of bits that users flip; `noise` is `FlippedBits`, and no sum leaves its ring.
 
-    If `cheats`, a user whose reward is infinite sends an unflipped bit: a corrupted user, who is not protected. Nobody
-    can do more to a sum.
+    If `cheats`, a user with an infinite reward is corrupted, and sends an unflipped bit. The certificate leaves out
+    this user. Nobody can do more to a sum.
     """
 
     messages: bool = struct.static(default=True)
@@ -128,6 +128,11 @@ class FlippedSum(RingSum):
     def stds(self) -> np.ndarray:
         q = np.asarray(self.noise.size, np.float64)
         return np.sqrt(np.asarray(self.users) * q * (1 - q)) * stretch(q)
+
+    @override
+    def _guarantee(self, asked: list[int], epsilon: float, delta: float, visits: tuple[int, ...]) -> Certificate:
+        found = super()._guarantee(asked, epsilon, delta, visits)
+        return dataclasses.replace(found, not_covered=(CORRUPTED, *found.not_covered)) if self.cheats else found
 
     @override
     def _wrong(self, k: int) -> float:

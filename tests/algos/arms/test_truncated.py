@@ -252,12 +252,34 @@ def test_limits(key):
     np.testing.assert_array_equal(honest, lies)  # nobody is corrupted
 
 
-def test_corrupted_users_are_not_protected():
-    """The certificate says so, of messages only."""
-    spec = ARMS.spec
-    before, after = (A.TruncatedSE(A.RRSE(1.0, corrupted=x)).certificate(spec, 1000) for x in ("rewards", "messages"))
-    assert before.claim == after.claim == "certified"
-    assert len(after.not_covered) == len(before.not_covered) + 1
+def test_corrupted_users_are_not_protected(key):
+    """The certificate says so, of messages only. Whoever has a finite reward is protected, however large it is."""
+    algos = [A.RRSE(1.0, corrupted=where) for where in ("rewards", "messages")]
+    for before, after in (algos, [A.TruncatedSE(one, level=1e-3) for one in algos]):
+        one, other = (algo.certificate(ARMS.spec, 1000) for algo in (before, after))
+        assert one.claim == other.claim == "certified"
+        assert len(other.not_covered) == len(one.not_covered) + 1
+    bound, flags, n = after.bind(ARMS.spec, 1000), (jnp.ones(1000, bool),) * 2, 2000
+    ones = {
+        x: int(wide.to_int(bound.collect(key, key, jnp.int32(2), (jnp.full(1000, x, jnp.float32),) * 2, flags)))
+        for x in (3e38, np.inf, -3e38, -np.inf, np.nan)
+    }
+    assert (ones[np.inf], ones[-np.inf]) == (n, 0)
+    q = 1 / (1 + math.e)
+    for x, mean in ((3e38, 1 - q), (-3e38, q), (np.nan, q)):
+        assert abs(ones[x] - n * mean) < 5 * math.sqrt(n * q * (1 - q))
+
+
+def test_users_who_return(key):
+    """Each of r bits has its share of epsilon. Rewards that are left out count as nothing, so arms keep their order."""
+    env, unit = fb.envs.returning(ARMS, 3000), fb.privacy.Users(visits=4, per_batch=1)
+    algo = A.RRSE(8.0, unit=unit)
+    found = algo.certificate(env.spec, HORIZON)
+    assert found.claim == "certified"
+    assert found.epsilon_exact == pytest.approx(8.0, rel=1e-4)
+    assert algo.stretch == pytest.approx(1 / math.tanh(1.0))
+    regret = fb.simulate(env, algo, horizon=HORIZON, key=key, seeds=8).regret[:, -1]
+    assert regret.max() < 0.5 * HORIZON * 0.4  # of uniform play, whose gaps have the mean 0.4
 
 
 def test_refusals():
