@@ -326,11 +326,15 @@ class Format(NamedTuple):
         return "\n".join([self.list_start, *cells, *filter(None, [self.list_end])])
 
 
+# for telephones and dark rooms; braces are doubled for `str.format`
+NARROW = """<meta name="viewport" content="width=device-width"><style>
+:root {{ color-scheme: light dark }} body {{ max-width: 50em; margin: 1em auto; padding: 0 1em; font-family: sans-serif }}
+dt {{ font-weight: bold }} dd {{ overflow-wrap: anywhere }}</style>"""
 FORMATS = {
     "markdown": Format(lambda text: text.replace("|", "\\|"), "# {}", "## {}\n", "| | |\n|---|---|", "| {} | {} |"),
     "html": Format(
         html.escape,
-        '<!DOCTYPE html>\n<html lang="en"><meta charset="utf-8"><title>{0}</title>\n<h1>{0}</h1>',
+        f'<!DOCTYPE html>\n<html lang="en"><meta charset="utf-8">{NARROW}<title>{{0}}</title>\n<h1>{{0}}</h1>',
         *("<h2>{}</h2>", "<dl>", "<dt>{}</dt><dd>{}</dd>", "</dl>", "</html>\n"),
     ),
     "latex": Format(

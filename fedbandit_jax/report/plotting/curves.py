@@ -34,6 +34,7 @@ from fedbandit_jax.report.result import Result
 from fedbandit_jax.report.tables import mean_error
 
 NEAR = 0.02  # relative difference of curves that coincide
+POINTS = 200  # most of a curve; more make large files
 DECADES = 3  # shown on a logarithmic axis of rounds; all algorithms explore before
 
 
@@ -109,10 +110,11 @@ def _draw(
 ) -> None:
     lowest = 0.0
     private = any(style.claim for style in looks.values())  # otherwise the legend omits privacy
-    drawn = [curves_of(result[label]) for label in looks]
+    shown = np.unique(np.linspace(0, len(result.rounds) - 1, POINTS).round().astype(int))  # for small files
+    rounds, drawn = result.rounds[shown], [curves_of(result[label])[:, shown] for label in looks]
     means = [curves.mean(0) for curves in drawn]
     for i, (label, style) in enumerate(looks.items()):
-        one, curves, mean = result[label], drawn[i], means[i]
+        curves, mean = drawn[i], means[i]
         if not np.isfinite(mean).any():  # without this gauge
             continue
         lowest = min(lowest, float(np.nanmin(mean)))
@@ -124,10 +126,10 @@ def _draw(
             wide = 0.9
         marker = style.marker if legend else ""  # names tell curves apart
         look: dict[str, Any] = dict(color=style.colour, marker=marker, markersize=5, linewidth=wide)
-        ax.plot(one.rounds, mean, style.line, markevery=0.1, label=name, **look)
+        ax.plot(rounds, mean, style.line, markevery=0.1, label=name, **look)
         if len(curves) > 1:
             width = curves.std(0, ddof=1) / np.sqrt(len(curves))
-            ax.fill_between(one.rounds, mean - width, mean + width, color=style.colour, alpha=0.2, linewidth=0)
+            ax.fill_between(rounds, mean - width, mean + width, color=style.colour, alpha=0.2, linewidth=0)
     if result.config.get("stride") == "log":
         ax.set_xscale("log")
     first, last = result.rounds[0], result.rounds[-1]
