@@ -442,6 +442,8 @@ def with_usual(case, own):
     for name, parameter in inspect.signature(FOR.get(case, case)).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             continue
+        if name not in own and name not in USUAL:
+            raise KeyError(f"{getattr(case, '__name__', case)}: add the kind of its argument {name} to OWN")
         entry = own[name] if name in own else USUAL[name]
         with_kind = isinstance(entry, tuple) and len(entry) == 2 and callable(entry[1])
         given, kind = entry if with_kind else (entry, nothing)

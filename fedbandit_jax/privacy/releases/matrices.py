@@ -95,23 +95,30 @@ def explicit(release: Release) -> Explicit:
 
     Raises:
         ValueError, TypeError: if there are more than `MOST_KEPT` synchronisations. Also if a method returns another
-            shape or kind than `Release` says, or R C is not the prefix sum. Also if float32 would lose some of the
-            noise.
+            shape or kind than `Release` says, or is not linear, or R C is not the prefix sum. Also if float32 would
+            lose some of the noise.
     """
     name, n = type(release).__name__, release.n_syncs
     if n > MOST_KEPT:
         raise BadValue("n_syncs", f"must be <= {MOST_KEPT} for a user-defined release", n, got=f"{n} with {name}")
     _check(release)
 
-    def run(ks: Array, units: Array) -> tuple[Array, Array]:
-        c = outputs(release.encode_init((n,)), release.encode, ks, units)
-        return c, outputs(release.init((n,)), release.decode, ks, units)
+    def run(ks: Array, *batches: Array) -> list[tuple[Array, Array]]:
+        pairs = (release.encode_init, release.encode), (release.init, release.decode)
+        return [tuple(outputs(start(x.shape[1:]), step, ks, x) for start, step in pairs) for x in batches]
 
-    c, r = in_float64(run, np.arange(1, n + 1, dtype=np.int32), np.eye(n))
-    for method, matrix in (("encode", c), ("decode", r)):
+    probes = np.random.default_rng(0).normal(size=(n, 2)) * [1, 1e6]  # small for rounding, large for clipping
+    (c, r), found = in_float64(run, np.arange(1, n + 1, dtype=np.int32), np.eye(n), probes)
+    for method, matrix, of_probes in (("encode", c, found[0]), ("decode", r, found[1])):
         if not np.isfinite(matrix).all():
             wrong = matrix[~np.isfinite(matrix)][0]
             raise BadValue(f"{name}.{method}", "must return finite numbers", wrong, got=wrong)
+        linear = matrix @ probes
+        wrong = ~(np.abs(of_probes - linear) <= 1e-3 * np.abs(linear).max(0))
+        if wrong.any():
+            k, column = np.argwhere(wrong)[0]
+            got = f"{of_probes[k, column]:.6g} in place of {linear[k, column]:.6g} at k = {k + 1}"
+            raise BadValue(f"{name}.{method}", "must be linear", of_probes[k, column], got=got)
     sums, prefixes = r @ c, np.tril(np.ones((n, n)))
     if (wrong := ~np.isclose(sums, prefixes, atol=1e-3)).any():
         k, j = np.argwhere(wrong)[0]

@@ -180,11 +180,15 @@ WRONG = {
     "Mine.encode": [
         *(encoded(lambda s, g: [g]), encoded(lambda s, g: (g[None], s)), encoded(lambda s, g: ([g], s))),
         *(encoded(lambda s, g: (1j * g, s)), encoded(lambda s, g: (g, g)), encoded(lambda s, g: (np.nan * g, s))),
+        # not linear, but right for unit vectors
+        *(encoded(lambda s, g: (jnp.sign(g) * g**2, s)), encoded(lambda s, g: (jnp.round(g), s))),
+        encoded(lambda s, g: (g / jnp.maximum(1, jnp.linalg.norm(g) / 3), s)),
+        encoded(lambda s, g: (jnp.clip(g, -10, 10), s)),
     ],
     "Mine.decode": [
         *(decoded(lambda s, m: (m, s)), decoded(lambda s, m: (m[None], s)), decoded(lambda s, m: (None, s))),
         *(decoded(lambda s, m: (s[1], (s,))), decoded(lambda s, m: (np.inf * m, s))),
-        encoded(lambda s, g: (jnp.sign(g) * (2 * g) ** 2, s)),  # not linear: right for 1/4
+        decoded(lambda s, m: (jnp.clip(s[1] + m, -10, 10), (s[0], s[1] + m))),  # not linear
     ],
     "Mine": [
         {
