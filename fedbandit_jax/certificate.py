@@ -328,7 +328,8 @@ class Format(NamedTuple):
 
 # for telephones and dark rooms; braces are doubled for `str.format`
 NARROW = """<meta name="viewport" content="width=device-width"><style>
-:root {{ color-scheme: light dark }} body {{ max-width: 50em; margin: 1em auto; padding: 0 1em; font-family: sans-serif }}
+:root {{ color-scheme: light dark }}
+body {{ max-width: 50em; margin: 1em auto; padding: 0 1em; font-family: sans-serif }}
 dt {{ font-weight: bold }} dd {{ overflow-wrap: anywhere }}</style>"""
 FORMATS = {
     "markdown": Format(lambda text: text.replace("|", "\\|"), "# {}", "## {}\n", "| | |\n|---|---|", "| {} | {} |"),
