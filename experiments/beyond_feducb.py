@@ -1,4 +1,4 @@
-"""Draws FedUCB and certified gossip, and the printed algorithms with and without privacy.
+"""Draws certified FedUCB and gossip, and the printed algorithms with and without privacy.
 
 Filled markers are certified for epsilon = 1. (a) Algorithm 1 of Dubey & Pentland (2020) as printed; a private test in
 place of its trigger; batches that grow, fixed in advance; and the same with secure aggregation. (b) On networks Gossip

@@ -47,7 +47,7 @@ def measure(options: LiuOptions) -> list[Curve]:
 
 
 def look(label: str) -> str:
-    """Returns the colour of a bar, the same with all its parts."""
+    """Returns the colour of a bar, by the algorithm with all its parts."""
     return next(LOOKS[name] for name in (*reversed(NAMES), label) if label.startswith(name)).split()[0]
 
 

@@ -33,7 +33,7 @@ def recipes(name: str, env: Any, horizon: int, epsilon: float) -> dict[str, fb.a
     """Returns the private recipes for this data set and budget."""
     delta, made = 1 / (10 * env.fit.replayed_rows), partial(with_noise, PLAIN, env, horizon, epsilon)
     made = partial(made, fb.privacy.Decaying(1.0), delta=delta)
-    found = [made("silo_local"), made("secagg")]
+    found = [made(trust, unit="visit") for trust in ("silo_local", "secagg")]
     if name in LET_IN:
         found.append(made("secagg", unit=fb.privacy.Users(LET_IN[name], silos=env.spec.silos)))
     return dict(zip(LOOKS, found))
