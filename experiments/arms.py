@@ -25,12 +25,6 @@ HORIZONS = {"easy": 10**6, "hard": 10**7}
 A = fb.algos
 KINDS = A.SE, A.DPSE, A.CDPSE, A.LDPSE, A.DistDPSE, A.DistRDPSE, A.DistCDPSE, A.ShuffleDPSE
 VARIANTS = {kind.title: kind for kind in KINDS}
-CURVES: dict[str, tuple[str, float | None]] = {  # label -> name of the variant, s
-    **{name: (name, None) for name in VARIANTS},
-    "Dist-RDP-SE (s=10)": ("Dist-RDP-SE", 10.0),
-    "Dist-RDP-SE (s=100)": ("Dist-RDP-SE", 100.0),
-    "Dist-CDP-SE (s=10)": ("Dist-CDP-SE", 10.0),
-}
 LABELS = ("DP-SE", "Dist-DP-SE", "Dist-RDP-SE (s=10)", "Dist-RDP-SE (s=100)")  # of Figures 1 to 3
 LIGHTER = {"Dist-RDP-SE (s=100)": "#66C2A5"}  # than with s = 10
 HOW = {"theory": "radii of Lemma 2", "exact": "exact radii", "authors": "as the authors' code"}
@@ -85,14 +79,15 @@ MATCHES = (  # of Figures 1 to 3
 
 
 def elimination(label: str, epsilon: float | None, released: bool = False, **options: Any) -> Any:
-    """Returns the algorithm of a curve; options that it does not have, as growth for DP-SE, are left out.
+    """Returns the algorithm of a curve, a name of `VARIANTS` maybe followed by "(s=10)".
 
-    If `released`, the noise is that of the authors' code where it has any.
+    Options that it does not have, as growth for DP-SE, are left out. If `released`, the noise is the one of the
+    authors' code, where that has any.
     """
-    name, scale = CURVES[label]
+    name, _, scale = label.removesuffix(")").partition(" (s=")
     kind: Any = RELEASED.get(name, VARIANTS[name]) if released else VARIANTS[name]
     known = {field.name for field in dataclasses.fields(kind)}
-    given = {**options, "epsilon": epsilon, **({} if scale is None else {"scale": scale})}
+    given = {**options, "epsilon": epsilon, **({"scale": float(scale)} if scale else {})}
     return kind(name=label, **{key: value for key, value in given.items() if key in known})
 
 
@@ -186,11 +181,11 @@ def random_arms(env: Any, run: dict[str, Any]) -> np.ndarray:
 def draw(
     asked: ArmsOptions,
     worlds: Mapping[str, tuple[str, Any, int, float]],
-    labels: Sequence[str],
-    claims: Sequence[Claim],
     where: Sequence[str],
     size: str,
     drawn: str = "instances",
+    labels: Sequence[str] = LABELS,
+    claims: Sequence[Claim] = MATCHES,
     growth: int = 4,
 ) -> None:
     """Draws panels side by side, below them regret in units of that of one algorithm, and says what the paper claims.
@@ -198,9 +193,10 @@ def draw(
     Args:
         asked: the options of the command line.
         worlds: letter of a panel -> words, environment, T and epsilon.
-        labels, claims: names of the algorithms, keys of `CURVES`, and what the paper says of them.
-        where, size: in which figure, for a panel and for all, and T beside that of the paper.
-        drawn, growth: what differs between seeds, and the factor between batches with --as authors.
+        where, size: in which figure, for a panel and for all, and T beside the paper's.
+        drawn: what differs between seeds.
+        labels, claims: names of the algorithms, and what the paper says of them.
+        growth: factor between the sizes of batches with --as authors.
     """
     version: dict[str, Any] = dict(released=True, growth=growth) if asked.version == "authors" else {}
 
@@ -239,7 +235,7 @@ def draw(
         noise = f". The noise gives, by panel: {words.label.replace('inf', '∞')}" if words.label else ""
         says[-1] = dataclasses.replace(says[-1], seen=says[-1].seen + noise)
         how = asked.how
-        if version and (ours := [label for label in labels if CURVES[label][0] not in RELEASED]):
+        if version and (ours := [label for label in labels if label.partition(" (")[0] not in RELEASED]):
             how += f", which has no {' and no '.join(ours)} (these are ours)"
         setting = f"Mean of {n} {drawn} ± one standard error, {how}. Radii fail with p = 0.1"
         grid, title = dict(height_ratios=(2, 1), sharex="col"), "Private elimination: regret over time, and ratios"
@@ -255,18 +251,11 @@ def dressed(one: Curve, mark: str) -> Curve:
     return one.but(style=f"{LIGHTER.get(one.label, colour)} {line} {mark}", note=note)
 
 
-def time_average(
-    number: int,
-    instances: Sequence[tuple[str, float]],
-    doc: str | None,
-    labels: Sequence[str] = LABELS,
-    claims: Sequence[Claim] = MATCHES,
-    growth: int = 4,
-) -> None:
+def time_average(number: int, instances: Sequence[tuple[str, float]], doc: str | None, **more: Any) -> None:
     """Draws Figure `number`, whose panels have easy or hard instances and an epsilon, as `draw` does."""
     worlds = {
         letter: (f"{kind} instances", fb.envs.arms(10, instance=kind), HORIZONS[kind], epsilon)
         for letter, (kind, epsilon) in zip("abc", instances)
     }
     where = f"Fig. {number}", ", Section 7, Appendix J"
-    draw(tyro.cli(ArmsOptions, description=doc), worlds, labels, claims, where, "T as printed", growth=growth)
+    draw(tyro.cli(ArmsOptions, description=doc), worlds, where, "T as printed", **more)

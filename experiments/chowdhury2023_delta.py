@@ -74,7 +74,7 @@ def picture(curves: list[Curve]) -> Picture:
     setting = f"""Dist-RDP-SE (s = 10) is certified at ε = {EPSILON:g} and δ, Dist-DP-SE at ε = {EPSILON:g} and δ = 0. K
         = 10 and p = 1/T. Mean of {curves[0].n_seeds} easy instances ± one standard error of the paired ratio"""
     panel = Panel(shown, *words, also=also, xscale="log", ylim=(0.3, None))
-    return Picture([panel], "Rényi DP beats pure DP at large δ", setting, [says], height=4.2, ncols=2)
+    return Picture([panel], "Rényi DP beats pure DP at large δ", setting, [says])
 
 
 if __name__ == "__main__":

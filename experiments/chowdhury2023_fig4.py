@@ -15,4 +15,4 @@ CLAIMS = (
 )
 
 if __name__ == "__main__":
-    time_average(4, (("easy", 0.1), ("easy", 0.5), ("easy", 1.0)), __doc__, LABELS, CLAIMS, growth=2)
+    time_average(4, (("easy", 0.1), ("easy", 0.5), ("easy", 1.0)), __doc__, labels=LABELS, claims=CLAIMS, growth=2)

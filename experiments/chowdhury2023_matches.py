@@ -4,12 +4,10 @@ Batches grow by a factor of 2 in Algorithm 1, and of 4 in the authors' code. DP-
 cumulative regret is constant once one arm is left, so that more users hardly change the ratio.
 """
 
-from typing import Any
-
 import numpy as np
 from arms import HORIZONS, HOW, LARGE, MATCHES, ArmsSize, elimination, power, verdict
 from curves import Curve, panels, pick, ratio
-from drawing import Panel, Picture, Says, main, styled, write
+from drawing import LOGS, Panel, Picture, Says, main, styled, write
 from matplotlib.axes import Axes
 
 import fedbandit_jax as fb
@@ -33,7 +31,6 @@ def measure(options: ArmsSize) -> list[Curve]:
 
 def picture(curves: list[Curve]) -> Picture:
     shown, n, right, apart = [], curves[0].n_seeds, {label: [] for label in LABELS}, []
-    axes: dict[str, Any] = dict(xscale="log", yscale="log", yticks=(0.6, 0.8, 1, 1.5, 2, 3, 4))
     for letter, title in zip("abcdef", panels(curves)):
         pure, *others = pick(curves, title)
         ratios, rest = [one.over(pure.y) for one in others], ""
@@ -50,14 +47,15 @@ def picture(curves: list[Curve]) -> Picture:
             write(ax, 0.03, 0.8, rest)
 
         words = f"{title}\nDP-SE: {pure.said()}", "factor between sizes of batches" * (letter in "def")
-        ylabel = "regret over DP-SE's" * (letter in "ad")
-        shown.append(Panel(ratios, *words, ylabel, also=also, xticks=others[0].x, **axes))
+        ticks = dict(xticks=others[0].x, yticks=(0.6, 0.8, 1, 1.5, 2, 3, 4))
+        shown.append(Panel(ratios, *words, also=also, **ticks, **LOGS))
     found = [f"{verdict(seen)} with {HOW[LABELS[label]]}" for label, seen in right.items()]
     seen = "; ".join([f"a ratio of 0.9 to 1.1 at batches of 2^b: {', '.join(found)}", *apart])
     says = Says("Section 7", MATCHES[0].says, f"{n} instances", seen)
     setting = f"K = 10 and p = 0.1. Mean of {n} instances ± one standard error of the paired ratio. All are certified"
-    layout: dict[str, Any] = dict(height=5, shape=(2, 3), grid=dict(sharex=True, sharey=True))
-    return Picture(shown, "When Dist-DP-SE matches DP-SE", setting, [says], **layout)
+    grid, ylabel = dict(sharex=True, sharey=True), "regret over DP-SE's"
+    title = "When Dist-DP-SE matches DP-SE"
+    return Picture(shown, title, setting, [says], shape=(2, 3), ylabel=ylabel, grid=grid)
 
 
 if __name__ == "__main__":

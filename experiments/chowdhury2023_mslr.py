@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import tyro
-from arms import LABELS, MATCHES, ArmsOptions, draw
+from arms import ArmsOptions, draw
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 
@@ -42,4 +42,4 @@ if __name__ == "__main__":
     env, data = fb.envs.arms(means=asked.means()), "MSLR-WEB10K" if asked.mslr else "digits in place of MSLR-WEB10K"
     worlds = {letter: (data.split()[0], env, HORIZON, epsilon) for letter, epsilon in zip("def", (1.0, 5.0, 10.0))}
     where, size = ("ICLR Fig. 1", " (d-f)"), f"T = 10^{np.log10(HORIZON):g}, as the paper gives none"
-    draw(asked, worlds, LABELS, MATCHES, where, size, f"seeds of one clustering of {data}")
+    draw(asked, worlds, where, size, f"seeds of one clustering of {data}")

@@ -4,11 +4,9 @@ The B sums of a user together are (1, 10^-6)-DP, by the exact accounting of cert
 then saves a factor sqrt log(B / delta) over advanced composition, and that pure DP is linear in B.
 """
 
-from typing import Any
-
 from arms import HORIZONS, HOW, ArmsSize, calibrated, power
 from curves import Curve, pick, pm
-from drawing import Panel, Picture, Says, main
+from drawing import LOGS, Panel, Picture, Says, main
 
 import fedbandit_jax as fb
 from fedbandit_jax.report.plotting.figure import tick
@@ -22,9 +20,11 @@ def measure(options: ArmsSize) -> list[Curve]:
     visits = (1, 10, 100)[: options.pick(2, 3, 3)]
     search = {b: dict(a=EPSILON / 2 / b / 10, b=3 * EPSILON, rtol=1e-4) for b in visits}
     for radius in ("theory", "exact"):
-        how: dict[str, Any] = dict(delta=DELTA, radius=radius)
         algos = {
-            label: {b: calibrated(label, EPSILON, env, run["horizon"], search[b], b, **how) for b in visits}
+            label: {
+                b: calibrated(label, EPSILON, env, run["horizon"], search[b], b, delta=DELTA, radius=radius)
+                for b in visits
+            }
             for label in LOOKS
         }
         for one in options.finals(env, algos, radius, LOOKS, **run):
@@ -34,11 +34,10 @@ def measure(options: ArmsSize) -> list[Curve]:
 
 def picture(curves: list[Curve]) -> Picture:
     shown, seen, better = [], [], []
-    axes: dict[str, Any] = dict(xscale="log", yscale="log", yticks=(5000, 10_000, 20_000, 40_000))
     for letter, radius in zip("ab", ("theory", "exact")):
         panel = pick(curves, radius)
         words = HOW[radius], "sums B that a user may be in", "regret at T"
-        shown.append(Panel(panel, *words, xticks=panel[0].x, **axes))
+        shown.append(Panel(panel, *words, xticks=panel[0].x, yticks=(5000, 10_000, 20_000, 40_000), **LOGS))
         over = panel[1].over(panel[0].y)
         better.append(set(over.x[over.mean < 1 - 2 * over.error]))
         found = ", ".join(pm(*one) for one in zip(over.mean, over.error))
@@ -50,7 +49,7 @@ def picture(curves: list[Curve]) -> Picture:
     setting = f"""All B sums together are certified at ε = {EPSILON:g} and δ = {tick(DELTA)}. K = 10, T =
         {power(HORIZONS["easy"])} and p = 0.1. Mean of {curves[0].n_seeds} easy instances ± one standard error"""
     title = "For returning users Rényi DP composes better"
-    return Picture(shown, title, setting, [says], height=3.4, grid=dict(sharey=True))
+    return Picture(shown, title, setting, [says], grid=dict(sharey=True))
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def picture(curves: list[Curve], how: str) -> Picture:
     ]
     setting = f"""K = 10, T = {power(HORIZONS[INSTANCE])}, ε = {EPSILON}, p = 0.1, {how}. Mean of {n} {INSTANCE}
         instances ± one standard error. All are certified in their notions"""
-    return Picture(shown, "Regret, bits and privacy against the scale s", setting, says, height=3.2, ncols=4)
+    return Picture(shown, "Regret, bits and privacy against the scale s", setting, says)
 
 
 if __name__ == "__main__":

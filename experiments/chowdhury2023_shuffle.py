@@ -4,13 +4,11 @@ The theorem has the orders of regret and of bits with secure aggregation. Its bi
 bits that are shuffled, by the protocol of Cheu & Yan (2021) with the constants of its proof.
 """
 
-from typing import Any
-
 import numpy as np
 import tyro
 from arms import HORIZONS, RadiusOptions, elimination, power
 from curves import Curve, of_result, panels, pick, ratios, the
-from drawing import Panel, Picture, Says, show
+from drawing import LOGS, Panel, Picture, Says, dressed, show
 
 import fedbandit_jax as fb
 
@@ -33,13 +31,12 @@ def measure(options: RadiusOptions) -> list[Curve]:
 
 def picture(curves: list[Curve], how: str) -> Picture:
     shown, n = [], curves[0].n_seeds
-    axes: dict[str, Any] = dict(xscale="log", yscale="log")
     for title in panels(curves)[:-1]:
-        panel = [one.per(one.x) for one in pick(curves, title)]
+        panel = [one.per(one.x) for one in dressed(pick(curves, title), LOOKS)]
         words = title[4:], "user $t$", "time-average regret, Reg$(t)/t$"
-        shown.append(Panel(panel, *words, kind="lines", xlim=(1000, panel[0].x[-1]), **axes))
+        shown.append(Panel(panel, *words, kind="lines", xlim=(1000, panel[0].x[-1]), **LOGS))
     words = "bits; all but Shuffle-DP-SE coincide", "n users in a batch", "bits that a user sends"
-    shown.append(Panel(pick(curves, "bits"), *words, label="", **axes))
+    shown.append(Panel(pick(curves, "bits"), *words, label="", **LOGS))
     regrets = [one for one in curves if one.panel != "bits"]
     found = "; ".join(ratios(regrets, one, "Dist-DP-SE") for one in ("Shuffle-DP-SE", "CDP-SE", "LDP-SE"))
     bits = the(curves, "bits", "Shuffle-DP-SE")
@@ -54,7 +51,7 @@ def picture(curves: list[Curve], how: str) -> Picture:
     setting = f"""K = 10, T = {power(HORIZONS["easy"])}, p = 0.1, {how}. Mean of {n} easy instances ± one standard
         error. All are certified (pure DP). A flat curve is uniform play. (d) is at ε = 1"""
     title = "Shuffling stays within twice secure aggregation"
-    return Picture(shown, title, setting, says, height=5.6, shape=(2, 2), ncols=4)
+    return Picture(shown, title, setting, says, shape=(2, 2))
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ plt.rcParams.update(STYLE)
 # Lines that no algorithm has, such as uniform play.
 REFERENCE: dict[str, Any] = dict(color="#999999", linestyle="-.", linewidth=0.9)
 ROW = "number of a row"
+LOGS: dict[str, Any] = dict(xscale="log", yscale="log")
 Options = TypeVar("Options", bound=Size)
 
 

@@ -5,10 +5,9 @@ the smallest width. The paper names neither M nor K.
 """
 
 from itertools import pairwise
-from typing import Any
 
 from curves import Curve, lasts, of_result, ratio
-from drawing import CHANCE, Panel, Picture, Says, main
+from drawing import CHANCE, LOGS, Panel, Picture, Says, main
 from options import DubeyOptions
 
 import fedbandit_jax as fb
@@ -30,9 +29,9 @@ def measure(options: DubeyOptions) -> list[Curve]:
 def picture(curves: list[Curve]) -> Picture:
     horizon = curves[0].x[-1]
     chance, shares = RANDOM * horizon, [one.mean[-1] / RANDOM / horizon for one in curves]
-    axes: dict[str, Any] = dict(kind="lines", level={CHANCE: RANDOM}, xscale="log", yscale="log", xlim=(1e3, horizon))
     words = "average up to round $t$", "round $t$", "regret per agent and round"
-    left = Panel([one.per(one.x) for one in curves], *words, **axes)
+    averages, level = [one.per(one.x) for one in curves], {CHANCE: RANDOM}
+    left = Panel(averages, *words, kind="lines", level=level, xlim=(1e3, horizon), **LOGS)
     names = [f"(b) {one.label}: {one.said()}, {share:.1%} of uniform play" for one, share in zip(curves, shares)]
     ends = [lasts([one], name, [epsilon]) for one, name, (_, epsilon) in zip(curves, names, LOOKS)]
     words = f"after T = {horizon:,.0f} rounds", "ε of the noise on messages", "regret per agent"
@@ -44,7 +43,7 @@ def picture(curves: list[Curve]) -> Picture:
     setting = f"""FedUCB with K = {K}, d = {D}, gap {GAP}, δ = 0.1, the paper's width and exact noise. Mean of
         {curves[0].n_seeds} seeds ± one standard error. Dotted: no privacy claim, as raw data decide when to
         synchronise"""
-    return Picture([left, right], "FedUCB: a larger budget has less regret", setting, [says], height=3.5, ncols=2)
+    return Picture([left, right], "FedUCB: a larger budget has less regret", setting, [says])
 
 
 if __name__ == "__main__":

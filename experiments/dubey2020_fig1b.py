@@ -58,7 +58,7 @@ def picture(curves: list[Curve]) -> Picture:
         lines.append(Says("Fig. 1B", CLAIM, "M = 100, T not said, 100 runs", text))
     setting = f"""FedUCB with M = {M}, K = 25, d = 10, δ = 0.1 and exact noise. Mean ± 95 % interval. The legend has the
         order of communication. Dotted: no privacy claim; solid in (b) and (c): certified"""
-    return Picture(shown, "FedUCB: more communication has less regret", setting, lines, height=3.2, ncols=4)
+    return Picture(shown, "FedUCB: more communication has less regret", setting, lines)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def picture(curves: list[Curve]) -> Picture:
     setting = f"""FedUCB with K = {K}, gap 0.1, δ = 0.1, the paper's width and exact noise. Mean of {curves[0].n_seeds}
         seeds ± one standard error. Exponents have 95 % intervals. Dotted: no privacy claim, as raw data decide when to
         synchronise"""
-    return Picture([*shown, powers], "FedUCB: regret against the number of features", setting, [says], height=3.5)
+    return Picture([*shown, powers], "FedUCB: regret against the number of features", setting, [says])
 
 
 if __name__ == "__main__":

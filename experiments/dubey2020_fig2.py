@@ -44,7 +44,7 @@ def picture(curves: list[Curve]) -> Picture:
         exact noise. Mean of {curves[0].n_seeds} seeds ± one standard error. Dotted: no privacy claim, as raw data
         decide when to synchronise"""
     title = "FedUCB: regret rises with the gap, unlike claimed"
-    return Picture([left, right], title, setting, [says], height=3.4, ncols=4)
+    return Picture([left, right], title, setting, [says])
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def picture(curves: list[Curve]) -> Picture:
         {curves[0].n_seeds} seeds ± one standard error. γ is the number of hops of a message, χ the number of cliques.
         Dotted: no privacy claim"""
     title = "Without privacy the network matters, under noise hardly"
-    return Picture([left, middle, right], title, setting, [says], height=3.2, ncols=5)
+    return Picture([left, middle, right], title, setting, [says])
 
 
 if __name__ == "__main__":

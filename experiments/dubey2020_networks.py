@@ -95,7 +95,7 @@ def picture(curves: list[Curve]) -> Picture:
     setting = f"""FedUCB without a controller, with M = {M}, K = {K}, d = {D}, gap 0.1, D = 20, {every[0].note}, not
         private. Mean of {every[0].n_seeds} seeds ± one standard error, exponent ± half of its 95 % interval. Graphs
         have a colour for each clique at γ = 2"""
-    layout: Any = dict(height=4.6, mosaic="abc;ddd", ncols=4, grid=dict(height_ratios=(3, 1)))
+    layout: Any = dict(height=4.6, mosaic="abc;ddd", grid=dict(height_ratios=(3, 1)))
     return Picture(shown, "Regret grows with cliques and hops of a network", setting, [says], **layout)
 
 

@@ -85,8 +85,8 @@ def picture(curves: list[Curve]) -> Picture:
     setting = f"""FedUCB with M = {m}, K = {k}, d = {d}, gap 0.1, δ = 0.1 and exact noise. Means of {n} runs. With noise
         there is no privacy claim. The trigger is as printed, or as Zhou & Chowdhury (2024) restate it, which is the
         same without noise"""
-    layout: Any = dict(height=5.7, shape=(2, 2), grid=dict(sharex=True, sharey="col"))
-    return Picture(shown, "The printed trigger fires too often under noise", setting, says, **layout)
+    title, grid = "The printed trigger fires too often under noise", dict(sharex=True, sharey="col")
+    return Picture(shown, title, setting, says, shape=(2, 2), grid=grid)
 
 
 if __name__ == "__main__":

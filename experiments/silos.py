@@ -189,8 +189,7 @@ def draw(
         name = f"Private-FedLinUCB, {WHO[asked.version]}"
         size = f"T = {curves[0].x[-1]:,.0f}. Mean of {curves[0].n_seeds} seeds ± 95 % interval"
         if at_end:
-            shown, height = _ends(curves, pairs), 1.4 + 0.32 * len(curves)
-            return Picture(shown, name, f"{found[0]}, {size}", lines, height=height)
+            return Picture(_ends(curves, pairs), name, f"{found[0]}, {size}", lines, height=1.4 + 0.32 * len(curves))
         return Picture(_over_rounds(_shaded(curves)), name, size, lines, ncols=len(found))
 
     show(asked, measured, picture)

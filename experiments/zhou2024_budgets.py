@@ -47,7 +47,7 @@ def picture(curves: list[Curve]) -> Picture:
     says = Says("Definition 2.1", "every silo has a budget of its own (no experiment)", "this instance", seen)
     title = f"{SILOS[1]} strict silos of {M} raise regret {one.mean[1] / one.mean[0]:.1f} times"
     panel = Panel(curves, *words, label="", also=ends, ylim=(0, None))
-    return Picture([panel], title, setting, [says], height=3.4)
+    return Picture([panel], title, setting, [says])
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ def picture(curves: list[Curve]) -> Picture:
     } seeds ± one standard error, powers with 95 % intervals. Worst gap: K =
         d unit vectors, d = 2, T = 10,000 (1,000 for M), at the worse of two gaps near β √(d/(MT)). Random contexts: a
         sphere, K = 10, d = 10, T = 1,000, the paper's widths"""
-    return Picture(shown, "Regret against the powers of Corollary 5.2", setting, lines, height=5.5, shape=(2, 3))
+    return Picture(shown, "Regret against the powers of Corollary 5.2", setting, lines, shape=(2, 3))
 
 
 if __name__ == "__main__":

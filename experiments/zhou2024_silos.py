@@ -147,8 +147,8 @@ def picture(curves: list[Curve]) -> Picture:
         {pick(curves, label="not private")[0].n_seeds} seeds ± one standard error. Worst gap: K = d = 2, each algorithm
         at the worse of two gaps near $\\beta\\sqrt{{d/(MT)}}$ with the paper's β. Random contexts: K = d = 10, widths
         from the law of the noise"""
-    layout: Any = dict(height=4, ncols=4, ylabel="group regret at T")
-    return Picture(shown, "Silo-local noise costs more, the more silos", setting, says, **layout)
+    title = "Silo-local noise costs more, the more silos"
+    return Picture(shown, title, setting, says, ylabel="group regret at T")
 
 
 if __name__ == "__main__":
