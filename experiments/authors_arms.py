@@ -36,8 +36,8 @@ class ReleasedPolya(noise.PolyaNoise):
 class ReleasedSkellam(noise.SkellamNoise):
     """Shares of Skellam noise as in Theorem 2, with a wider ring and wider radii.
 
-    tau = ceil(2 g / epsilon ln(2/p) + sqrt(2) ln(2/p)), without the square root of Theorem 2, and h = 1 / (s epsilon)
-    in place of sqrt(2) / g.
+    tau = ceil(2 g / epsilon ln(2/p) + sqrt(2) ln(2/p)) has no square root, unlike Theorem 2. h is 1 / (s epsilon) in
+    place of sqrt(2) / g.
     """
 
     @override

@@ -1,7 +1,7 @@
 """Draws at which delta Renyi DP beats pure DP, as Section 5 of Chowdhury & Zhou (2023) says: if delta > 1/T.
 
-Dist-RDP-SE has just the noise that its certificate needs for (0.1, delta)-DP. Its regret is drawn over that of
-Dist-DP-SE, which is pure DP at 0.1, or on one line (0.1, delta)-DP, too. Failure probabilities are p = 1/T.
+Dist-RDP-SE has just the noise that its certificate needs for (0.1, delta)-DP. Its regret is drawn over Dist-DP-SE's,
+which is pure DP at 0.1. On one line that is (0.1, delta)-DP, too. Failure probabilities are p = 1/T.
 """
 
 from typing import Any

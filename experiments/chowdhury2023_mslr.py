@@ -1,7 +1,7 @@
 """Draws Figure 1 (d) to (f) of the ICLR version of Chowdhury & Zhou (2023): clusters of MSLR-WEB10K as K = 50 arms.
 
-Without your copy (--mslr DIR) they are clusters of scikit-learn's digits, whose mean reward is the mean digit / 9, and
-titles say so. Rewards are Gaussian around the means, of standard deviation 0.1, clipped to [0, 1].
+Without your copy (--mslr DIR) they are clusters of scikit-learn's digits, and titles say so. Their mean reward is the
+mean digit / 9. Rewards are Gaussian around the means, of standard deviation 0.1, clipped to [0, 1].
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """Draws what users who return cost in regret, at equal privacy: Appendix H of Chowdhury & Zhou (2023).
 
 The B sums of a user together are (1, 10^-6)-DP, by the exact accounting of certificates. The paper says that Renyi DP
-then saves a factor sqrt log(B / delta) over advanced composition, and that pure DP is linear in B.
+then saves a factor sqrt log(B / delta) over advanced composition. Pure DP is linear in B.
 """
 
 from arms import HORIZONS, HOW, ArmsSize, calibrated, power

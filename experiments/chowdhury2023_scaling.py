@@ -1,7 +1,7 @@
 """Draws what the scaling factor s of Chowdhury & Zhou (2023) buys and costs: regret, bits per user and privacy.
 
-Theorems 2 and 4: with a larger s rewards are rounded to a finer grid of about s epsilon sqrt(n) steps, so that regret
-and privacy improve, and users send O(log m) bits, which grow with ln s. Dist-DP-SE has no s.
+By Theorems 2 and 4 a larger s rounds rewards to a finer grid, of about s epsilon sqrt(n) steps. Regret and privacy
+improve. Users send O(log m) bits, which grow with ln s. Dist-DP-SE has no s.
 """
 
 from typing import Any

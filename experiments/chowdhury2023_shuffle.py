@@ -1,6 +1,6 @@
 """Draws Theorem 3 of Chowdhury & Zhou (2023): pure DP by a shuffler of bits in place of secure aggregation.
 
-The theorem has the orders of regret and of bits with secure aggregation. Its bits are those of a message; (d) has the
+The theorem has the orders of regret and of bits with secure aggregation. It counts the bits of a message. (d) has the
 bits that are shuffled, by the protocol of Cheu & Yan (2021) with the constants of its proof.
 """
 

@@ -1,7 +1,7 @@
 """Draws Figure 1 (a) of Dubey & Pentland (2020): regret per agent of FedUCB after T rounds against epsilon.
 
-With the width as printed, agents play worse than at random until the data outweigh the noise (a), as the best arm has
-the smallest width. The paper names neither M nor K.
+With the width as printed, the best arm has the smallest width. So agents play worse than at random until the data
+outweigh the noise (a). The paper names neither M nor K.
 """
 
 from itertools import pairwise

@@ -1,7 +1,7 @@
 """Draws Figure 2 of Dubey & Pentland (2020): regret of FedUCB against the gap between the best arm and the others.
 
 The paper says that regret falls with the gap. But nobody learns before the first synchronisation, whose time D ~ T /
-log T sets, and until then an agent loses about the gap + 0.1 a round.
+log T sets. Until then an agent loses about the gap + 0.1 a round.
 """
 
 import numpy as np

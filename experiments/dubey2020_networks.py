@@ -1,7 +1,7 @@
 """Draws regret of FedUCB without a controller (Algorithm 3 of Dubey & Pentland, 2020) against graph and time to live.
 
-Messages are dropped after gamma hops. With a larger gamma fewer cliques (chi) cover the graph, but what is learned is
-split over gamma estimators: the paper's factor is sqrt(chi gamma). Agents of a clique answer each other's requests.
+Messages are dropped after gamma hops. With a larger gamma fewer cliques (chi) cover the graph, but gamma estimators
+share the data. The paper's factor is sqrt(chi gamma). Agents of a clique answer each other's requests.
 """
 
 from typing import Any

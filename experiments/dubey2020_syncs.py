@@ -1,7 +1,7 @@
 """Measures how often FedUCB synchronises in T rounds; Proposition 1 of Dubey & Pentland (2020) promises O(log T).
 
-With D = 10 the trigger as printed fires every other round until the data outweigh the noise, and Proposition 1 fails,
-as Zhou & Chowdhury (2024), Appendix B.3, feared. With the trigger as they restate it, it was not violated.
+With D = 10 the trigger as printed fires every other round until the data outweigh the noise. There Proposition 1
+fails, as Zhou & Chowdhury (2024), Appendix B.3, feared. With the trigger as they restate it, it was not violated.
 """
 
 import itertools
@@ -26,8 +26,8 @@ CLAIM = "there are at most 2 sqrt(d T L / D) + 4 synchronisations"
 def bounds(algo: fb.algos.Federated, trigger: str, horizon: int) -> tuple[float, float]:
     """Computes Proposition 1, and a bound that holds with noise: n <= T / (2 D) (c + sqrt(c^2 + 4 d L D / T)) epochs.
 
-    Noise may take back some of a log-determinant (Zhou & Chowdhury 2024, Appendix B.3), but as eigenvalues of the
-    regulariser are between M rho_min and M rho_max, no more than c = d ln(rho_max / rho_min); for the printed trigger c
+    Noise may take back some of a log-determinant (Zhou & Chowdhury 2024, Appendix B.3). Eigenvalues of the regulariser
+    are between M rho_min and M rho_max, so this is no more than c = d ln(rho_max / rho_min). The printed trigger has c
     = d ln(2 rho_max / rho_min - 1). With epochs of Dt rounds, D n^2 / T <= sum D / Dt <= d L + n c, where L =
     ln(rho_max / rho_min + T / (d rho_min)).
     """

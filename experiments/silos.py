@@ -41,9 +41,9 @@ class Options(Size):
     """Draw a figure, in one of two versions.
 
     Args:
-        version: ours is certified: agents act on released statistics only, noise is calibrated exactly, and rewards are
+        version: ours is certified. Agents act on released statistics only, noise is calibrated exactly, and rewards are
             in [0, 1]. authors has the noise and the constants of the authors' code, agents that learn inside the batch,
-            and Gaussian rewards, on instances of our own: that code has one for all seeds. Its certificate says what
+            and Gaussian rewards. Instances are our own, as that code has one for all seeds. Its certificate says which
             epsilon that noise really gives.
     """
 
@@ -96,9 +96,9 @@ class RealOptions(Options):
     def environment(self, features: str, components: int, n_agents: int) -> tuple[Any, str]:
         """Returns the environment with these features of MSLR-WEB10K, or with its stand-in, and a title.
 
-        The stand-in has so many principal components of digits. Ours on MSLR has the mean (1 + <x, theta>) / 2, which
-        is in [0, 1] and linear in (x, 1) / sqrt 2, so that d is larger by one, and rewards are 0 or 1. That of the
-        authors is `RawRewards`.
+        The stand-in has so many principal components of digits. Ours on MSLR has rewards of 0 or 1 with the mean
+        (1 + <x, theta>) / 2, which is in [0, 1]. It is linear in (x, 1) / sqrt 2, so d is larger by one. The authors
+        have `RawRewards`.
         """
         if self.mslr is None:
             table = fb.data.classification("digits", components=components)

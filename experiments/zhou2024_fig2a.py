@@ -1,7 +1,7 @@
 """Draws Figure 2 (a) of Zhou & Chowdhury (2024): silo-level LDP against shuffle DP by amplification, at tiny budgets.
 
-The paper says that shuffling lowers regret. By the constants of its lemma shuffling needs more noise than no shuffling
-at all, so that ours has the same noise in both models; the authors' noise leaves the constant out.
+The paper says that shuffling lowers regret. By the constants of its lemma, shuffling needs more noise than no
+shuffling. So ours has the same noise in both models. The authors' noise leaves the constant out.
 """
 
 from silos import LDP, SDP, SECAGG, Options, Panels, draw

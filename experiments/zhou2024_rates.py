@@ -1,8 +1,8 @@
 """Measures the powers of M, T, d, epsilon and delta in Corollary 5.2 of Zhou & Chowdhury (2024).
 
-With batches of B = sqrt(T / M) rounds silo-level LDP has regret of order T^(1/2) (M d)^(3/4) log^(1/4)(1 / delta) /
-epsilon^(1/2), and the central model a factor of M^(1/4) less. As epsilon goes to 0, a finite noise is enough for delta
-= 0.1 alone, so epsilon is varied at delta = 10^-6, too.
+Batches have B = sqrt(T / M) rounds. Silo-level LDP has regret of order T^(1/2) (M d)^(3/4) log^(1/4)(1 / delta) /
+epsilon^(1/2). The central model has a factor of M^(1/4) less. As epsilon goes to 0, a finite noise is enough for
+delta = 0.1 alone. So epsilon is varied at delta = 10^-6, too.
 """
 
 import itertools

@@ -1,8 +1,8 @@
 """Measures how regret grows with the number M of silos: Corollary 5.2 and Theorem 5.5 of Zhou & Chowdhury (2024).
 
-With batches of B = sqrt(T / M) rounds, regret is of order M^(3/4) T^(1/2) under silo-level local privacy, and M^(1/2)
-T^(1/2) with shuffled vector sums, as with a trusted server. Bounds are about the worst instance, so in (a) and (b) each
-algorithm meets its own worst gap. In (c) contexts are random, which takes no exploration.
+Batches have B = sqrt(T / M) rounds. Regret is of order M^(3/4) T^(1/2) under silo-level local privacy. It is of order
+M^(1/2) T^(1/2) with shuffled vector sums, as with a trusted server. Bounds are about the worst instance, so in (a) and
+(b) each algorithm meets its own worst gap. In (c) contexts are random, which takes no exploration.
 """
 
 import math
@@ -70,8 +70,8 @@ def regret(
 ) -> tuple[np.ndarray, float, Any, int]:
     """Returns the final regret (S,), the bound of Lemma C.2, the environment and T, a multiple of the batch.
 
-    At the worst gap all d arms but one are worse by about beta sqrt(d / (M T)), where beta is the width of the bounds
-    of the algorithm, and the worse of two gaps counts. Random contexts have no bound. `shape` is (M, K, d).
+    At the worst gap all d arms but one are worse by about beta sqrt(d / (M T)). Here beta is the width of the bounds of
+    the algorithm. The worse of two gaps counts. Random contexts have no bound. `shape` is (M, K, d).
     """
     batch = max(1, round(math.sqrt(horizon / shape[0])))
     horizon -= horizon % batch
