@@ -19,6 +19,7 @@ LOOKS = {
     "Phased Thompson": "#CC79A7 ^",
     "AdaC-UCB": "#882255 <",
     "Phased KL-UCB": "#332288 v",
+    "Phased IMED": "#332288 o",
     "Thompson, not private": "#666666 -- D",
 }
 
@@ -30,9 +31,10 @@ def algorithms(epsilon: float) -> list[fb.Algorithm]:
     return [
         thompson.replace(first=max(100, round(30 / epsilon)), name="Thompson, constant"),
         thompson.replace(first=max(100, round(100 / epsilon)), inflate="factor", name="Thompson, factor"),
-        fb.algos.PhasedThompson(sums, first=max(100, round(60 / epsilon))),
+        fb.algos.PhasedThompson(sums),
         fb.algos.AdaCUCB(sums),
         fb.algos.PhasedKLUCB(sums),
+        fb.algos.PhasedIMED(sums),
     ]
 
 
@@ -41,7 +43,7 @@ def measure(options: Size) -> list[Curve]:
     plain = fb.algos.ThompsonArms(1e6, growth=1.2, name=list(LOOKS)[-1])
     for title, means in INSTANCES.items():
         env, first = fb.envs.arms(means=means, rewards="bernoulli"), next(one for one in curves if one.panel == title)
-        horizon, key = options.pick(20_000, 10**6, 10**7), jax.random.key(options.seed + 2060)
+        horizon, key = options.pick(20_000, 10**6, 10**6), jax.random.key(options.seed + 2060)
         free = final(fb.simulate(env, plain, horizon=horizon, stride=horizon, key=key, seeds=first.n_seeds))
         curves.append(first.but(label=plain.name, y=[free] * len(first.x)))
     return sorted(curves, key=lambda one: list(INSTANCES).index(one.panel))

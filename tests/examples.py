@@ -238,7 +238,7 @@ MULTI_ARMED = [
         proved("AdaC-UCB", A.AdaCUCB(A.LDPSE(1.0, radius="exact")), ARMS,
                card="AdaC-UCB", oracle=ADAC, audit="arms"),
         proved("Phased KL-UCB", A.PhasedKLUCB(A.DistDPSE(1.0)), ARMS, card="Phased KL-UCB", oracle=ADAC, audit="arms"),
-        proved("Phased IMED", A.PhasedIMED(A.CDPSE(1.0)), ARMS, card="Phased IMED", oracle=ADAC, audit="arms"),
+        proved("Phased IMED", A.PhasedIMED(A.LDPSE(1.0)), ARMS, card="Phased IMED", oracle=ADAC, audit="arms"),
         proved("Phased Thompson", A.PhasedThompson(A.DistRDPSE(1.0), first=4), ARMS,
                card="Phased Thompson", oracle=ADAC, audit="arms"),
         proved("Thompson, arms", A.ThompsonArms(1.0, first=4), ARMS, card="Thompson, arms",

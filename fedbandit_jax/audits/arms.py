@@ -180,6 +180,7 @@ def arms(
     spec = _spec(N_ARMS)
     if isinstance(algo, one_arm):
         first, second = algo.bind(spec, 2**20).users[:2].tolist()
+        algo = algo.replace(first=first) if isinstance(algo, PhasedThompson) else algo  # the default depends on T
         horizon = N_ARMS * first + second  # three batches, since the last one's rewards would come again
         bound = algo.bind(spec, horizon)
         return _case(algo, bound, SumsOfUsers.of(bound, horizon), [first, first, second], name)

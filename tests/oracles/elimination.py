@@ -82,14 +82,19 @@ def divergence(p, q, epsilon):
     return min(cost(p), optimize.minimize_scalar(cost, bounds=(p, q), method="bounded", options=dict(xatol=1e-12)).fun)
 
 
-def kl_index(mean, users, played, epsilon):
-    """The largest q in [mean, TOP] with users d(mean, q) <= log(played), by bisection."""
-    low, high = mean, 1.0
-    for _ in range(60):
+def evidence(total, n, psi, rates, q):
+    """The largest r (n - total) - n log(1 + (1 - q) (e^r - 1)) - psi(r) over rates r."""
+    return max(r * (n - total) - n * math.log(1 + (1 - q) * math.expm1(r)) - p for r, p in zip(rates, psi))
+
+
+def kl_index(total, n, psi, rates, played):
+    """The largest q in [-100, 1] with evidence of at most log(played), by bisection."""
+    low, high = -100.0, 1.0
+    for _ in range(80):
         middle = (low + high) / 2
-        fits = users * divergence(mean, min(middle, TOP), epsilon) <= math.log(max(played, 2))
+        fits = evidence(total, n, psi, rates, middle) <= math.log(max(played, 2))
         low, high = (middle, high) if fits else (low, middle)
-    return min(low, TOP)
+    return low
 
 
 def truncation_radius(level, b, n, users, p, moment, order, share, noise, *, flips=None, after=False):

@@ -1,7 +1,20 @@
 """KL-UCB and IMED in growing phases, by noisy sums that are never forgotten, and the least regret under privacy.
 
 After DP-KLUCB and DP-IMED of Azize, Wu, Honda, Orabona, Ito & Basu (2025), "Optimal regret of bandits under
-differential privacy". We read their abstract, and derived phases and constants ourselves.
+differential privacy". We read their abstract, and derived phases, evidence and proof ourselves.
+
+*Evidence.* After j phases an arm has N users and the noisy sum S. An encoded reward x in [0, 1] has mean mu, so E e^(r
+(1 - x)) <= 1 + (1 - mu) (e^r - 1). Let psi(r) be the sum over phases of log E e^(r noise). For any law of the noise,
+
+    w(q) = max over rates r > 0 of r (N - S) - N log(1 + (1 - q) (e^r - 1)) - psi(r)
+
+is the evidence that the mean is below q. It rises with q, and falls with S. So w(mu) >= c is one event S <= s, of one
+rate. By Markov's inequality its probability is at most e^-c. The largest q with w(q) <= log t is the bound of KL-UCB.
+For fixed j and t, it is below mu with probability at most 1 / t.
+
+*The least regret.* Let d(p, q) be the least epsilon |z - p| + kl(z, q) over z. It is the maximum over r <= epsilon of r
+(1 - p) - log(1 + (1 - q) (e^r - 1)), by duality. For Laplace noise of scale 1 / epsilon, w(q) / N and d(S / N, q) meet
+if N grows faster than j. As T grows, worse arms have N of order log T, and phases of order log log T.
 """
 
 from __future__ import annotations
@@ -11,7 +24,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -19,81 +31,114 @@ from jaxtyping import Real
 from typing_extensions import override
 
 from fedbandit_jax.algos.arms.adac_ucb import OneArm
-from fedbandit_jax.algos.arms.elimination import CDPSE, SE, DistDPSE, ShuffleDPSE
+from fedbandit_jax.algos.arms.elimination import SE
 from fedbandit_jax.algos.arms.loop import AdaCState, BoundAdaC
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.padding import padded
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Spec
 from fedbandit_jax.privacy import compatibility
+from fedbandit_jax.privacy.accounting.lattice import DiscreteLaplace
+from fedbandit_jax.privacy.integers.noise import Asked
+from fedbandit_jax.privacy.integers.ring import RingSum
 
 LEAST = 1e-6
-TOP = 1 - LEAST  # largest mean and index
+TOP = 1 - LEAST  # largest mean
+FIRST = 4  # users of an arm's first phase, in units of 1 / epsilon
+N_RATES = 32  # G
+LARGEST = 8.0  # largest rate without noise
+NEAR = 32  # the largest rate is NEAR / (NEAR + 1) of the rate at which the noise has no moment
 
 
-def divergence(p: Any, q: Any, epsilon: Any, xp: Any = jnp) -> Any:
+def divergence(p: Any, q: Any, epsilon: float) -> Any:
     """Returns d(p, q) = min over z of epsilon |z - p| + kl(z, q), for Bernoulli means p <= q; 0 if p > q.
 
-    The minimum is at max(p, q e^-epsilon / (1 - q + q e^-epsilon)). `xp` is the array module.
+    The minimum is at max(p, q e^-epsilon / (1 - q + q e^-epsilon)).
     """
-    q = xp.clip(q, LEAST, TOP)
-    far = xp.exp(-xp.asarray(epsilon))
-    z = xp.clip(p, q * far / (1 - q + q * far), q)
-    moved = xp.where(z > p, z - p, 0) * xp.minimum(epsilon, 1e9)
-    inside = z * xp.log(xp.maximum(z, 1e-30) / q) + (1 - z) * xp.log((1 - z) / (1 - q))
-    return xp.where(p < q, moved + inside, 0)
+    q = np.clip(q, LEAST, TOP)
+    far = np.exp(-epsilon)
+    z = np.clip(p, q * far / (1 - q + q * far), q)
+    moved = np.where(z > p, z - p, 0) * np.minimum(epsilon, 1e9)
+    inside = z * np.log(np.maximum(z, 1e-30) / q) + (1 - z) * np.log((1 - z) / (1 - q))
+    return np.where(p < q, moved + inside, 0)
 
 
 @struct.sealed
 @struct.pytree
-class BoundPhased(BoundAdaC):
-    """A bound `PhasedKLUCB` or `PhasedIMED`. A row of `users` is a phase of an arm; radii are not used."""
+class BoundMoments(BoundAdaC):
+    """One arm at a time, by all its sums and the moments of their noise. A row of `users` is a phase of an arm.
 
-    level: struct.Number  # epsilon of the noise on a sum, infinite without privacy
-    imed: bool = struct.static()  # whether to use the index of IMED
+    Radii are not used.
+    """
 
-    @override
-    def index(self, state: AdaCState) -> Array:
-        totals = jnp.concatenate([jnp.zeros(1), jnp.cumsum(jnp.asarray(self.users, jnp.float32))])
-        n = totals[jnp.minimum(state.asked, len(self.users))]
-        mean = jnp.clip(state.sums / jnp.maximum(n, 1), 0, TOP)
-        if self.imed:
-            best = jnp.where(n > 0, mean, 0).max()
-            index = -(n * divergence(mean, best, self.level) + jnp.log(jnp.maximum(n, 1)))
-        else:
-            threshold = jnp.log(jnp.maximum(n.sum(), 2)) / jnp.maximum(n, 1)
+    rates: Any  # (G,) float32
+    cumulants: Any  # (J + 1, G) float32, psi at the rates, after j = 0, ..., J phases
 
-            def halve(_, ends):
-                low, high = ends
-                middle = (low + high) / 2
-                inside = divergence(mean, middle, self.level) <= threshold
-                return jnp.where(inside, middle, low), jnp.where(inside, high, middle)
-
-            index = jnp.minimum(jax.lax.fori_loop(0, 24, halve, (mean, jnp.ones_like(mean)))[0], TOP)
-        return jnp.where(n > 0, index, jnp.inf)
+    def count(self, state: AdaCState) -> Array:
+        """Returns the users (K,) in the sums of every arm, int32."""
+        totals = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(jnp.asarray(self.users))])
+        return totals[state.asked]
 
     @override
     def kept(self, state: AdaCState, pulled: Array, sums: Array) -> Array:
         return state.sums + sums
 
 
+@struct.sealed
+@struct.pytree
+class BoundPhased(BoundMoments):
+    """A bound `PhasedKLUCB` or `PhasedIMED`."""
+
+    imed: bool = struct.static()  # whether to use the index of IMED
+
+    @override
+    def index(self, state: AdaCState) -> Array:
+        n, rates, psi = self.count(state), jnp.asarray(self.rates), jnp.asarray(self.cumulants)[state.asked]
+        users = jnp.maximum(n, 1).astype(jnp.float32)
+        mean, log = state.sums / users, jnp.log(users)
+        missed = rates * (1 - mean)[:, None]
+        if self.imed:
+            best = jnp.clip(jnp.where(n > 0, mean, 0).max(), 0, TOP)
+            evidence = users[:, None] * (missed - jnp.log1p((1 - best) * jnp.expm1(rates))) - psi
+            index = -jnp.maximum(evidence.max(1), 0) - log
+        else:  # w(q) <= log t, solved for q
+            log = jnp.log(jnp.maximum(n.sum(), 2).astype(jnp.float32))
+            bounds = 1 - jnp.expm1(missed - (psi + log) / users[:, None]) / jnp.expm1(rates)
+            index = jnp.minimum(bounds.min(1), 1)
+        return jnp.where(n > 0, index, jnp.inf)
+
+
+class InPhases(OneArm):
+    """Base class of recipes with all sums of an arm, in phases that grow by `growth`, and the moments of noise."""
+
+    growth: float
+
+    def in_phases(self, spec: Spec, horizon: int) -> tuple[Asked, dict[str, Any]]:
+        """Returns what the noise is made for, and the fields of a `BoundMoments`."""
+        first = math.ceil(min(max(FIRST / getattr(self.sums, "epsilon", math.inf), 2), horizon))
+        sizes, most = phases(self.growth, horizon, first), len(phases(self.growth, horizon))
+        sizes = np.pad(sizes, (0, most - len(sizes)), constant_values=horizon)  # one shape for each epsilon
+        asked, fields = self.released(spec, horizon, sizes)
+        rates, cumulants = moments(fields["protocol"], most, horizon)
+        radius = padded(np.zeros(most, np.float32))
+        return asked, fields | dict(radius=radius, rates=rates, cumulants=padded(cumulants))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PhasedKLUCB(OneArm):
+class PhasedKLUCB(InPhases):
     """Plays the arm of the largest KL upper confidence bound, in growing phases of one arm, each released once.
 
-    The bound of an arm with N users and noisy mean p is the largest q with N d(p, q) <= log t. Here d(p, q) is the
-    least epsilon |z - p| + kl(z, q) over z, with the epsilon of the noise on a sum. Sums of all phases of an arm add
-    up, with all their noise. The divergence d counts the noise of one sum. So a bound is below the true mean more often
-    than once in t. After 15 phases at epsilon = 0.1 it is so in 4 % of draws, for t = 10^4. This costs regret, not
-    privacy.
+    The bound counts the noise of all sums of an arm, by its law. After j phases and t users, it is below the mean with
+    probability at most 1 / t. (This leaves out sums that wrap around.) It holds for all laws of rewards in [0, 1] that
+    do not change over time.
 
     The server learns one sum of rewards in [0, 1] per phase, by the protocol of `sums`. The privacy unit is one user,
     with one contribution to one sum. Adjacency is replacement of that user's reward by any other in [0, 1] (sensitivity
     1).
 
     Args:
-        sums: `SE` (no privacy), `CDPSE` (a trusted server), `DistDPSE` (secure aggregation) or `ShuffleDPSE` (a trusted
-            shuffler). The noise is discrete Laplace, and d is made for this law.
+        sums: a variant of successive elimination, except `DPSE`, for the noise. Its `radius` and `growth` are not used.
+            The default has no privacy.
         growth: factor in (1, 16] between the users of an arm before and after a phase.
         name: label in results.
 
@@ -107,7 +152,8 @@ class PhasedKLUCB(OneArm):
         >>> certificate.claim, certificate.notion, round(certificate.epsilon_exact, 3)
         ('certified', 'pure DP', 0.5)
 
-    Reference: after DP-KLUCB of Azize et al. (2025), which has Laplace noise at a trusted server. Phases are ours.
+    Reference: after DP-KLUCB of Azize et al. (2025), which has Laplace noise at a trusted server. Phases and evidence
+    are ours.
     """
 
     imed: ClassVar[bool] = False
@@ -117,28 +163,22 @@ class PhasedKLUCB(OneArm):
     name: str = "Phased KL-UCB"  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self):
-        validate.instance("sums", self.sums, SE, "an fb.algos.SE, CDPSE, DistDPSE or ShuffleDPSE")
-        if type(self.sums) not in (SE, CDPSE, DistDPSE, ShuffleDPSE):
-            raise BadValue(
-                "sums", "must be an fb.algos.SE, CDPSE, DistDPSE or ShuffleDPSE", self.sums, got=self.sums.title
-            )
+        validate.instance("sums", self.sums, SE, "an fb.algos.SE, or a private variant other than DPSE")
         validate.within("growth", self.growth, 1.001, 16)
         compatibility.check(self.tags)
         validate.text("name", self.name)
 
     @override
     def bind(self, spec: Spec, horizon: int) -> BoundPhased:
-        sizes = phases(self.growth, horizon)
-        asked, fields = self.released(spec, horizon, sizes)
-        radius, level = padded(np.zeros(len(sizes), np.float32)), asked.epsilon - fields["protocol"].noise.bits_epsilon
-        return BoundPhased(radius=radius, level=float(level), imed=self.imed, **fields)
+        return BoundPhased(imed=self.imed, **self.in_phases(spec, horizon)[1])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PhasedIMED(PhasedKLUCB):
-    """Plays the arm of the least N d(p, best p) + log N, in growing phases of one arm, each released once.
+    """Plays the arm of the least evidence + log N, in growing phases of one arm, each released once.
 
-    Takes the arguments of `PhasedKLUCB` and has the same guarantee. After DP-IMED of Azize et al. (2025).
+    The evidence is that the arm's mean is below the largest noisy mean, 0 or more, and N is the number of its users.
+    Takes the arguments of `PhasedKLUCB`, with the same privacy. After DP-IMED of Azize et al. (2025).
     """
 
     imed = True
@@ -155,6 +195,24 @@ def phases(growth: float, horizon: int, first: int = 2) -> np.ndarray:
     while totals[-1] < horizon - 1:
         totals.append(min(max(math.ceil(growth * totals[-1]), totals[-1] + 2), horizon))
     return np.diff(totals)
+
+
+def moments(protocol: RingSum, n_phases: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns rates (G,), and psi at the rates after 0, ..., J phases (J + 1, G), on the host.
+
+    Rates end below the epsilon of pure noise, whose tails are exponential. They begin at 1 / sd of T rewards and noise.
+    """
+    noise, users, steps = protocol.noise, np.asarray(protocol.users), np.asarray(protocol.steps, float)
+    asked = [k for k in range(n_phases) if users[k] and noise.width(k)]
+    laws = {k: noise.law(k, int(users[k])) for k in asked}
+    tails = [steps[k] / law.scale for k, law in laws.items() if isinstance(law, DiscreteLaplace)]
+    end, variance = min(tails, default=math.inf), horizon + sum(law.variance / steps[k] ** 2 for k, law in laws.items())
+    free = np.geomspace(variance**-0.5, min(LARGEST, NEAR * end), N_RATES)
+    rates = (free / (1 + free / end)).astype(np.float32)
+    psi = np.zeros((n_phases + 1, N_RATES))
+    for k, law in laws.items():
+        psi[k + 1] = law.cumulant(rates / steps[k]) + noise.distortion(k, int(users[k]))
+    return rates, np.cumsum(psi, 0).astype(np.float32)
 
 
 def regret_lower_bound(means: Real[np.ndarray, " K"] | Sequence[float], epsilon: float, horizon: int) -> float:
@@ -184,4 +242,4 @@ def regret_lower_bound(means: Real[np.ndarray, " K"] | Sequence[float], epsilon:
     epsilon = validate.within("epsilon", epsilon, 1e-9, math.inf)
     validate.integer("horizon", horizon, at_least=2)
     worse = found[found < found.max()]
-    return float(np.sum((found.max() - worse) / divergence(worse, found.max(), epsilon, np))) * math.log(horizon)
+    return float(np.sum((found.max() - worse) / divergence(worse, found.max(), epsilon))) * math.log(horizon)

@@ -6,6 +6,7 @@ Ours. In `ThompsonArms` every sample of an exact sum spends privacy. Here the su
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +17,15 @@ from typing_extensions import override
 from fedbandit_jax.algos.arms.adac_ucb import OneArm
 from fedbandit_jax.algos.arms.elimination import SE
 from fedbandit_jax.algos.arms.loop import AdaCState, BoundAdaC
-from fedbandit_jax.algos.arms.thompson import check_first, phases
+from fedbandit_jax.algos.arms.thompson import check_posterior, phases
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.core.padding import padded
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.interfaces import Report, Spec
 from fedbandit_jax.privacy import compatibility
+from fedbandit_jax.privacy.integers.noise import LocalNoise
+
+FIRST = 100  # least users of an arm's first phase by default
 
 
 @struct.sealed
@@ -61,7 +65,8 @@ class PhasedThompson(OneArm):
     Args:
         sums: a variant of successive elimination, except `DPSE`, for noise and trust model. Its radii and growth are
             not used. The default has no privacy.
-        first: b, users of an arm's first phase. Take 60 / epsilon or more: else noise may hide the best arm for long.
+        first: b, users of an arm's first phase. None: 60 / epsilon, or its square for `LDPSE`, at least 100 and at most
+            T / (2 K). With fewer, noise may hide the best arm for long, as it is sampled only once per phase.
         growth: factor in [1, 16] between the users of an arm before and after a phase, which has two users or more.
         variance: c in [1e-6, 1e6]. Rewards in [0, 1] have a variance of at most 1/4.
         name: label in results.
@@ -78,20 +83,26 @@ class PhasedThompson(OneArm):
     """
 
     sums: SE = dataclasses.field(default=SE(), kw_only=False)
-    first: int = 100
+    first: int | None = None
     growth: float = 1.5
     variance: float = 0.25
     name: str = "Phased Thompson"  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self):
         validate.instance("sums", self.sums, SE, "an fb.algos.SE, or a private variant other than DPSE")
-        check_first(self)
+        if self.first is not None:
+            validate.integer("first", self.first, at_least=1)
+        check_posterior(self)
         compatibility.check(self.tags)
         validate.text("name", self.name)
 
     @override
     def bind(self, spec: Spec, horizon: int) -> BoundPhasedThompson:
-        sizes = np.maximum(phases(self.first, self.growth, horizon, spec.n_arms), 2)  # as a shuffler needs
+        first = self.first
+        if first is None:
+            needed = (60 / getattr(self.sums, "epsilon", math.inf)) ** (1 + (self.sums.law is LocalNoise))
+            first = math.ceil(min(max(needed, FIRST), max(horizon / (2 * spec.n_arms), 1)))
+        sizes = np.maximum(phases(first, self.growth, horizon, spec.n_arms), 2)  # as a shuffler needs
         _, fields = self.released(spec, horizon, sizes)
         users, noise = np.cumsum(sizes) + 1.0, np.cumsum(fields["protocol"].stds()[: len(sizes)] ** 2)
         radius = np.sqrt(self.variance * users + noise) / users

@@ -196,7 +196,8 @@ class ThompsonArms(Recipe):
     def __post_init__(self):
         validate.within("epsilon", validate.positive("epsilon", self.epsilon), *EPSILON_RANGE)
         validate.probability("delta", self.delta)
-        check_first(self)
+        validate.integer("first", self.first, at_least=1)
+        check_posterior(self)
         validate.one_of("inflate", self.inflate, INFLATE)
         validate.text("name", self.name)
 
@@ -232,9 +233,8 @@ class ThompsonArms(Recipe):
         )
 
 
-def check_first(recipe: Any) -> None:
+def check_posterior(recipe: Any) -> None:
     """Checks the arguments that recipes of Thompson sampling share."""
-    validate.integer("first", recipe.first, at_least=1)
     validate.within("growth", recipe.growth, 1, 16)
     validate.within("variance", validate.positive("variance", recipe.variance), 1e-6, 1e6)
 

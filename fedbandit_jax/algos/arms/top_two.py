@@ -37,38 +37,23 @@ from jaxtyping import Real
 from scipy import optimize
 from typing_extensions import override
 
-from fedbandit_jax.algos.arms.adac_ucb import OneArm
 from fedbandit_jax.algos.arms.elimination import SE
-from fedbandit_jax.algos.arms.loop import ALL, AdaCState, BoundAdaC
-from fedbandit_jax.algos.arms.phased import LEAST, TOP, divergence, phases
+from fedbandit_jax.algos.arms.loop import ALL, AdaCState
+from fedbandit_jax.algos.arms.phased import LEAST, TOP, BoundMoments, InPhases, divergence
 from fedbandit_jax.core import struct, validate
-from fedbandit_jax.core.padding import padded
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Pulls, Spec
 from fedbandit_jax.privacy import compatibility
-from fedbandit_jax.privacy.accounting.lattice import DiscreteLaplace
-from fedbandit_jax.privacy.integers.ring import RingSum
 
-N_RATES = 32  # G
-LARGEST = 8.0  # largest rate without noise
-NEAR = 32  # the largest rate is NEAR / (NEAR + 1) of the rate at which the noise has no moment
 ROUNDING = 2.0**-20  # bound on the float32 rounding of the logarithm of e(q), in units of N r
-FIRST = 4  # users of an arm's first phase, in units of 1 / epsilon
 
 
 @struct.sealed
 @struct.pytree
-class BoundTopTwo(BoundAdaC):
-    """A bound `TopTwo`. A row of `users` is a phase of an arm; radii are not used."""
+class BoundTopTwo(BoundMoments):
+    """A bound `TopTwo`."""
 
-    rates: Any  # (G,) float32
-    cumulants: Any  # (J + 1, G) float32, psi at the rates, after j = 0, ..., J phases
     threshold: struct.Number  # log((K - 1) / delta)
-
-    def count(self, state: AdaCState) -> Array:
-        """Returns the users (K,) in the sums of every arm, int32."""
-        totals = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(jnp.asarray(self.users))])
-        return totals[state.asked]
 
     def evidence(self, total: Array, n: Array, asked: Array, q: Array) -> Array:
         """Returns log e(q) (K,), from sums `total` of n users in `asked` phases."""
@@ -112,10 +97,6 @@ class BoundTopTwo(BoundAdaC):
         asked = ~stops & self.protocol.admits(row, users[row])
         return Pulls(arms == arm, jnp.where(stops, ALL, users[row]), asked, row)
 
-    @override
-    def kept(self, state: AdaCState, pulled: Array, sums: Array) -> Array:
-        return state.sums + sums
-
     def recommend(self, state: AdaCState) -> tuple[Array, Array]:
         """Returns the leader, and the round at which the rule stopped, -1 if it has not."""
         leader, evidence = self.compared(state)
@@ -123,7 +104,7 @@ class BoundTopTwo(BoundAdaC):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TopTwo(OneArm):
+class TopTwo(InPhases):
     """Finds the best arm with fixed confidence, then plays it: a Top Two rule in growing phases, each released once.
 
     The leader is the arm of the largest noisy mean. The challenger is the arm of the least evidence for the leader plus
@@ -174,42 +155,14 @@ class TopTwo(OneArm):
 
     @override
     def bind(self, spec: Spec, horizon: int) -> BoundTopTwo:
-        first = math.ceil(min(max(FIRST / getattr(self.sums, "epsilon", math.inf), 2), horizon))
-        sizes, most = phases(self.growth, horizon, first), len(phases(self.growth, horizon))
-        sizes = np.pad(sizes, (0, most - len(sizes)), constant_values=horizon)  # one shape for each epsilon
-        asked, fields = self.released(spec, horizon, sizes)
-        protocol, law, n_sums = fields["protocol"], self.sums.law, spec.n_arms * len(sizes)
-        rates, cumulants = moments(protocol, len(sizes), horizon)
-        wraps = law.parameters(asked, int(sizes[0])).wrapping if law else 0.0
+        asked, fields = self.in_phases(spec, horizon)
+        protocol, law, n_sums = fields["protocol"], self.sums.law, spec.n_arms * fields["times"]
+        wraps = law.parameters(asked, int(fields["users"][0])).wrapping if law else 0.0
         wrong = n_sums * (1.01 * wraps + float(protocol.noise.bits_failure) + protocol.missing)
         if wrong >= self.failure:
             must = f"must be larger than {wrong:.2g}, which sums that wrap around take: lower the failure of sums"
             raise BadValue("failure", must, self.failure)
-        return BoundTopTwo(
-            radius=padded(np.zeros(len(sizes), np.float32)),
-            rates=rates,
-            cumulants=padded(cumulants),
-            threshold=math.log((spec.n_arms - 1) / (self.failure - wrong)),
-            **fields,
-        )
-
-
-def moments(protocol: RingSum, n_phases: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns rates (G,), and psi at the rates after 0, ..., J phases (J + 1, G), on the host.
-
-    Pure noise has exponential tails, so that rates end below its epsilon. They begin at 1 / T.
-    """
-    noise, users, steps = protocol.noise, np.asarray(protocol.users), np.asarray(protocol.steps, float)
-    asked = [k for k in range(n_phases) if users[k] and noise.width(k)]
-    laws = {k: noise.law(k, int(users[k])) for k in asked}
-    tails = [steps[k] / law.scale for k, law in laws.items() if isinstance(law, DiscreteLaplace)]
-    end = min(tails, default=math.inf)
-    free = min(LARGEST, NEAR * end) * np.geomspace(1 / (LARGEST * horizon), 1, N_RATES)
-    rates = (free / (1 + free / end)).astype(np.float32)
-    psi = np.zeros((n_phases + 1, N_RATES))
-    for k, law in laws.items():
-        psi[k + 1] = law.cumulant(rates / steps[k]) + noise.distortion(k, int(users[k]))
-    return rates, np.cumsum(psi, 0).astype(np.float32)
+        return BoundTopTwo(threshold=math.log((spec.n_arms - 1) / (self.failure - wrong)), **fields)
 
 
 def characteristic_time(means: Real[np.ndarray, " K"] | Sequence[float], epsilon: float) -> float:
@@ -241,7 +194,7 @@ def characteristic_time(means: Real[np.ndarray, " K"] | Sequence[float], epsilon
     best, costs = values[-1], []
     for mean in values[:-1]:
         q = np.linspace(mean, best, 4001)
-        costs.append((divergence(1 - best, 1 - q, epsilon, np), divergence(mean, q, epsilon, np)))
+        costs.append((divergence(1 - best, 1 - q, epsilon), divergence(mean, q, epsilon)))
 
     highest = min(of_best[0] for of_best, _ in costs)
 

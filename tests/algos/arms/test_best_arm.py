@@ -233,12 +233,17 @@ def test_horizon_ends_the_search(key):
 
 
 def test_little_noise_is_none(key):
-    """At epsilon = 500 most seeds stop when they do without privacy, and at 0.1 none does."""
+    """At epsilon = 500 seeds stop as without privacy, or one phase off, if evidence is near the threshold.
+
+    Rewards are Gaussian, since noise breaks ties of Bernoulli means. At 0.1 no seed stops then.
+    """
+    env, run = fb.envs.arms(means=[0.6, 0.4], noise_std=0.1), dict(horizon=5_000, seeds=40, stride=5_000)
     plain, quiet, loud = (
-        fb.best_arm(search(A.TopTwo(sums), [0.6, 0.4], 5_000, key, 20)).rounds
+        fb.best_arm(fb.simulate(env, A.TopTwo(sums), key=key, record=RECORD, progress=False, **run)).rounds
         for sums in (A.SE(), A.DistDPSE(500.0), A.DistDPSE(0.1))
     )
-    assert (plain == quiet).mean() >= 0.6
+    assert (plain == quiet).mean() >= 0.9
+    assert np.abs(np.log(quiet / plain)).max() <= math.log(1.5)
     assert (plain != loud).all()
 
 
@@ -269,8 +274,8 @@ def test_characteristic_time(epsilon):
     def least(shares):
         w = np.append(shares, 1 - sum(shares))
         q = np.linspace(0.3, 0.6, 1501)
-        best = w[1] * divergence(0.4, 1 - q, epsilon, np)
-        return -min((best + w[a] * divergence(means[a], q, epsilon, np))[q >= means[a]].min() for a in (0, 2))
+        best = w[1] * divergence(0.4, 1 - q, epsilon)
+        return -min((best + w[a] * divergence(means[a], q, epsilon))[q >= means[a]].min() for a in (0, 2))
 
     grid = [x for x in itertools.product(np.arange(0.04, 0.96, 0.04), repeat=2) if sum(x) < 0.98]
     start = min(grid, key=least)
@@ -282,7 +287,7 @@ def test_limits_of_characteristic_time():
     """By 2 / (epsilon gap) for small epsilon; two arms without privacy by Chernoff's information."""
     assert A.characteristic_time([0.5, 0.6], 1e-4) == pytest.approx(2 / (1e-4 * 0.1), rel=1e-2)
     q = np.linspace(0.5, 0.6, 100_001)
-    one, other = (divergence(p, x, math.inf, np) for p, x in ((0.5, q), (0.4, 1 - q)))
+    one, other = (divergence(p, x, math.inf) for p, x in ((0.5, q), (0.4, 1 - q)))
     mixed = [w * one + (1 - w) * other for w in np.linspace(0.3, 0.7, 81)]
     assert A.characteristic_time([0.5, 0.6], math.inf) == pytest.approx(1 / max(x.min() for x in mixed), rel=1e-3)
     times = [A.characteristic_time([0.5, 0.6, 0.2], epsilon) for epsilon in (0.01, 0.1, 1.0, 10.0, math.inf)]

@@ -164,6 +164,17 @@ def test_noise_on_sums_is_paid_for_once():
     assert sums.protocol.stds()[0] < 0.1 * samples.std[0] / samples.steps
 
 
+@pytest.mark.parametrize(
+    ("sums", "first"), [(A.SE(), 100), (A.CDPSE(0.1), 600), (A.LDPSE(1.0), 3600), (A.CDPSE(1e-6), 12_500)]
+)
+def test_first_users_outweigh_the_noise(sums, first):
+    """The standard deviation of a first noisy mean is root 2 / 60, unless half of the horizon would not do."""
+    bound = A.PhasedThompson(sums).bind(ARMS.spec, 100_000)
+    assert bound.users[0] == first
+    std = bound.protocol.stds()[0] / first
+    assert std <= 2**0.5 / 60 * 1.01 or first == 12_500
+
+
 @pytest.mark.slow
 def test_limits(key):
     """An arm that is best by far has all later phases, and arms that noise drowns share them."""
