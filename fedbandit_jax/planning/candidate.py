@@ -15,7 +15,7 @@ import numpy as np
 from fedbandit_jax.algos.recipe import PolicyRecipe
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import padding
-from fedbandit_jax.interfaces import certificate_of
+from fedbandit_jax.interfaces import Recipe, certificate_of
 from fedbandit_jax.planning.demands import Demands
 from fedbandit_jax.planning.forecast import Forecast
 from fedbandit_jax.privacy.packing import packed_size
@@ -30,8 +30,10 @@ class Candidate:
         label: the trust model, the policy with its numbers, and the schedule.
         group: the trust model and the policy.
         algo: the recipe, which `fb.simulate` runs; None if its trust model is not allowed.
-        syncs: number of synchronisations in T rounds; for agents that upload by themselves, the most of one agent.
+        syncs: number of synchronisations in T rounds; for agents that upload by themselves, the most of one agent; for
+            multi-armed bandits, the most batches.
         bits: bits that one silo sends and receives in T rounds, on average over silos; None if it exceeds `max_syncs`.
+            For multi-armed bandits, the most bits that one user sends.
         certificate: what a run of T rounds proves, from the bound recipe; None likewise.
         excluded: why it cannot be recommended; empty if it can.
         forecast: predicted regret; None if nothing was simulated.
@@ -39,7 +41,7 @@ class Candidate:
 
     label: str
     group: str
-    algo: PolicyRecipe | None = None
+    algo: Recipe | None = None
     syncs: int | None = None
     bits: float | None = None
     certificate: Certificate | None = None
@@ -64,7 +66,7 @@ def considered(label: str, group: str, algo: PolicyRecipe, demands: Demands) -> 
     """Makes the candidate of a recipe, with its communication and certificate if it can be bound."""
     syncs = as_schedule(algo.schedule).n_syncs(demands.horizon)
     one = Candidate(
-        label=label, group=group, algo=algo, syncs=syncs, excluded=_over(syncs, demands.max_syncs, "synchronisations")
+        label=label, group=group, algo=algo, syncs=syncs, excluded=over(syncs, demands.max_syncs, "synchronisations")
     )
     if one.excluded:
         return one
@@ -73,13 +75,14 @@ def considered(label: str, group: str, algo: PolicyRecipe, demands: Demands) -> 
     except ValueError as refused:  # uncalibrated noise, for instance
         return dataclasses.replace(one, excluded=str(refused))
     bits, proved = bits_per_silo(bound), certificate_of(bound, demands.spec, demands.horizon)
-    why = _over(bits, demands.max_bits, "bits of a silo")
+    why = over(bits, demands.max_bits, "bits of a silo")
     if algo.privacy is not None and proved.claim != "certified":
         why = why or f"nothing is certified: {proved.reason}"
     return dataclasses.replace(one, bits=bits, certificate=proved, excluded=why)
 
 
-def _over(number: float, most: float | None, what: str) -> str:
+def over(number: float, most: float | None, what: str) -> str:
+    """Returns why a number is too large, or ""."""
     return "" if most is None or number <= most else f"{number:,.0f} {what} are more than {most:,.0f}"
 
 

@@ -37,6 +37,7 @@ from fedbandit_jax.algos import (
     Thompson,
 )
 from fedbandit_jax.interfaces import Policy
+from fedbandit_jax.planning import arms
 from fedbandit_jax.planning.candidate import Candidate, considered, fitting, growing
 from fedbandit_jax.planning.demands import PARTIES, Demands, Party, quietest, units
 from fedbandit_jax.privacy import BandMF, Decaying, Liars, Mechanism, Users
@@ -57,6 +58,8 @@ STREAMS, OWN = (1.2, 300), (1.3, 1000)  # growth and T / first release, for stre
 
 def candidates(demands: Demands) -> list[Candidate]:
     """Returns all candidates; an excluded trust model has only one."""
+    if demands.sums:
+        return arms.candidates(demands)
     found = []
     for name, party in PARTIES.items():
         if name in demands.trusted and demands.liars and party.trust != "silo_local":
@@ -73,6 +76,8 @@ def candidates(demands: Demands) -> list[Candidate]:
 
 def without_privacy(demands: Demands, among: Iterable[Candidate]) -> list[Candidate]:
     """Returns the same policies and schedules without privacy."""
+    if demands.sums:
+        return arms.without_privacy(demands, among)
     found = {}
     for one in among:
         assert one.algo is not None

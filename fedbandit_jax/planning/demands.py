@@ -54,6 +54,7 @@ class Demands(NamedTuple):
     alone: bool = True  # whether returning users arrive one at a time, and can be served separately
     away: int = 0  # silos that may miss a synchronisation, with shares of noise in secure aggregation
     liars: float = 0.0  # share of silos that lie
+    sums: bool = False  # whether this is a multi-armed bandit, and algorithms have sums of arms
     at: str = ""  # epsilon, in labels of plans with several budgets
 
 
@@ -143,6 +144,7 @@ def demanded(
         validate.integer("max_syncs", max_syncs, at_least=1)
     if max_bits is not None:
         validate.positive("max_bits", max_bits)
+    sums = callable(getattr(env, "answers", None))
     demands = Demands(
         spec=spec,
         horizon=horizon,
@@ -152,7 +154,8 @@ def demanded(
         max_syncs=max_syncs,
         max_bits=max_bits,
         liars=_lying(liars, spec),
-        arms=fixed_arms(env),
+        arms=None if sums else fixed_arms(env),
+        sums=sums,
         alone=callable(getattr(env, "clusters", None)),
         away=silos_away(env),
     )

@@ -13,7 +13,6 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos import Federated
-from fedbandit_jax.algos.recipe import PolicyRecipe
 from fedbandit_jax.core import random, validate
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.prepare import as_environment
@@ -38,7 +37,7 @@ LEAST_ROUNDS = 8  # to compare growth between quarters and halves
 class Begun(Recipe):
     """A recipe bound for `full` rounds but run for fewer, with the noise and schedule of the full horizon."""
 
-    recipe: PolicyRecipe
+    recipe: Recipe
     full: int
 
     @override
@@ -64,12 +63,13 @@ def plan(
     rounds: int | None = None,
     progress: bool | None = None,
 ) -> Recommendation:
-    """Recommends a trust model, release, schedule and policy for private federated linear bandits.
+    """Recommends a trust model, release, schedule and policy for private federated bandits.
 
     Candidates are UCB, AdaC-OFUL, greedy play, epsilon-greedy and Thompson sampling under the allowed trust model with
     the least noise. DP-DPE is added if every round offers the same arms to all. For returning users there are also
-    private streams of users (`Grouped`) and agents that upload by themselves (`AsyncFederated`). All are certified for
-    the budget, and none learns from raw data inside a batch. docs/planning.md lists them.
+    private streams of users (`Grouped`) and agents that upload by themselves (`AsyncFederated`). For multi-armed
+    bandits they are elimination, AdaC-UCB, IMED, KL-UCB and Thompson sampling, with pure epsilon-DP. All are certified
+    for the budget, and none learns from raw data inside a batch. docs/planning.md lists them.
 
     Communication and guarantees are exact, read from candidates bound for T rounds. Regret is predicted. All candidates
     are simulated for an eighth of `rounds`, or for 10^5 users if that is more. The best eight, and the same policies

@@ -31,8 +31,10 @@ def few():
         yield
 
 
-def demands(horizon=100, trusted=("silo", "secagg"), unit=None, max_syncs=None, max_bits=None, budget=BUDGET):
-    return Demands(ENV.spec, horizon, budget, trusted, unit, max_syncs, max_bits)
+def demands(
+    horizon=100, trusted=("silo", "secagg"), unit=None, max_syncs=None, max_bits=None, budget=BUDGET, spec=ENV.spec
+):
+    return Demands(spec, horizon, budget, trusted, unit, max_syncs, max_bits)
 
 
 ASKED = demands(unit=fb.privacy.Users(2), max_syncs=1)
@@ -252,3 +254,59 @@ def test_code_makes_it_again():
         assert made.certificate(ENV.spec, 100) == one.algo.certificate(ENV.spec, 100)
     other = fb.algos.fed_ucb(fb.privacy.Budget(2.0, 0.1, "zero_out"), policy=fb.algos.LogDetUCB(failure=0.1))
     assert eval(code(other), {"fb": fb}) == other
+
+
+ARMS = fb.envs.arms(means=[0.3, 0.7, 0.5]).spec
+
+
+def of_arms(**options):
+    return demands(1_000, **{"spec": ARMS, **options})._replace(sums=True)
+
+
+def test_candidates_of_arms():
+    """All are certified for the budget, by the least trust among the least noise; others have a reason."""
+    found = candidates(of_arms(trusted=ALL))
+    able = {one.label: one for one in found if one.algo is not None}
+    assert [one.label for one in found if one.excluded] == ["central", "shuffle", "local"]
+    kinds = ["elimination", "AdaC-UCB", "IMED", "KL-UCB", "Thompson"]
+    assert list(able) == [f"secagg, {kind}" for kind in kinds]
+    for one in able.values():
+        bound = one.algo.bind(ARMS, 1_000)
+        assert (one.certificate.claim, one.certificate.notion) == ("certified", "pure DP")
+        assert one.certificate.epsilon_exact == pytest.approx(1.0, abs=0.02)
+        assert one.syncs == bound.n_batches
+        assert one.bits == max(bound.protocol.bits)
+        assert eval(code(one.algo), {"fb": fb}) == one.algo
+    plain = without_privacy(of_arms(), able.values())
+    assert [one.label for one in plain] == [f"not private, {kind}" for kind in kinds]
+    assert {one.certificate.claim for one in plain} == {"none"}
+    assert [one.syncs for one in plain[:4]] == [able[f"secagg, {kind}"].syncs for kind in kinds[:4]]
+    for trusted, trust in (("silo", "local"), ("shuffler", "shuffle"), ("server", "central")):
+        (one, *_) = (one for one in candidates(of_arms(trusted=(trusted,))) if one.algo is not None)
+        assert one.label == f"{trust}, elimination"
+
+
+def test_limits_of_arms():
+    """Batches grow faster if they must be few. Whoever returns is protected by elimination only."""
+    few = {one.label: one for one in candidates(of_arms(max_syncs=18)) if one.algo is not None}
+    assert few["secagg, IMED"].algo.growth == 4
+    assert not few["secagg, IMED"].excluded
+    assert few["secagg, IMED"].syncs <= 18
+    assert all(one.excluded for one in candidates(of_arms(max_syncs=1)))
+    assert all("bits" in one.excluded for one in candidates(of_arms(max_bits=1)) if one.algo is not None)
+    back = fb.envs.returning(fb.envs.arms(3), n_users=100).spec
+    found = candidates(of_arms(unit="user", spec=back, trusted=("server",)))
+    assert [one.label for one in found if one.algo is not None] == [
+        f"central of {visits}, elimination" for visits in ("1 visit", "4 visits", "10 visits")
+    ]
+
+
+@pytest.mark.slow
+def test_plan_of_arms():
+    """It recommends the candidate of the least regret, which a run confirms within its interval."""
+    env = fb.envs.arms(means=[0.3, 0.7, 0.5], rewards="bernoulli")
+    run = dict(horizon=4_000, key=jax.random.key(1), progress=False)
+    best = fb.plan(env, BUDGET, trusted="secagg", **run).best
+    regret = fb.simulate(env, best.algo, seeds=100, stride=4_000, **run).regret[:, -1].mean()
+    assert best.forecast.low < regret < best.forecast.high
+    assert not best.label.endswith(("elimination", "AdaC-UCB"))

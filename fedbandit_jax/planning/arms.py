@@ -1,0 +1,101 @@
+"""The candidates of a plan for multi-armed bandits: elimination, and one arm at a time, by noisy sums of rewards.
+
+All variants with pure epsilon-DP have the same algorithms. So only the least trust model among those with the least
+noise is simulated. Batches grow by the smallest factor that `max_syncs` allows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from fedbandit_jax.algos import (
+    CDPSE,
+    LDPSE,
+    SE,
+    AdaCUCB,
+    DistDPSE,
+    PhasedIMED,
+    PhasedKLUCB,
+    PhasedThompson,
+    ShuffleDPSE,
+)
+from fedbandit_jax.interfaces import certificate_of
+from fedbandit_jax.planning.candidate import Candidate, over
+from fedbandit_jax.planning.demands import PARTIES, Demands, units
+from fedbandit_jax.privacy import Users
+
+SUMS = {  # the least noise first, and then the least trust
+    "secagg": ("secagg", DistDPSE),
+    "server": ("central", CDPSE),
+    "shuffler": ("shuffle", ShuffleDPSE),
+    "silo": ("local", LDPSE),
+}
+KINDS = {"IMED": PhasedIMED, "KL-UCB": PhasedKLUCB, "Thompson": PhasedThompson}
+GROWTHS = 1.5, 2.0, 4.0, 16.0  # of phases, and without the first of batches
+
+
+def candidates(demands: Demands) -> list[Candidate]:
+    """Returns all candidates; an excluded trust model has only one."""
+    allowed = [name for name in SUMS if name in demands.trusted]
+    found = []
+    for name, (trust, variant) in SUMS.items():
+        why = "" if name in allowed else f"it needs trust in {PARTIES[name].words}"
+        if name in allowed[1:]:
+            why = f"{SUMS[allowed[0]][0]}, which is allowed, needs less noise or less trust"
+        if why:
+            found.append(Candidate(label=trust, group=trust, excluded=why))
+            continue
+        for unit in units(demands):
+            at = f" of {unit.visits} visit{'s' * (unit.visits > 1)}" if isinstance(unit, Users) else ""
+            found += _of(variant, unit if at else None, trust + at + demands.at, demands)
+    return found
+
+
+def _of(variant: Any, unit: Any, who: str, demands: Demands) -> Iterator[Candidate]:
+    budget, growths = demands.budget, GROWTHS[1:]
+    sums = variant(budget.epsilon, delta=budget.delta, unit=unit, radius="exact")
+    yield _fitting(f"{who}, elimination", [sums.replace(growth=int(growth)) for growth in growths], demands)
+    if unit is None:
+        adac = [AdaCUCB(sums.replace(growth=int(growth))) for growth in growths]
+        yield _fitting(f"{who}, AdaC-UCB", adac, demands)
+        for name, kind in KINDS.items():
+            yield _fitting(f"{who}, {name}", [kind(sums, growth=growth) for growth in GROWTHS], demands)
+
+
+def _fitting(label: str, algos: list[Any], demands: Demands) -> Candidate:
+    """Makes the candidate of the first recipe with few enough batches, or of the last."""
+    for algo in algos[:-1]:
+        one = _considered(label, algo, demands)
+        if one.syncs is None or not over(one.syncs, demands.max_syncs, ""):
+            return one
+    return _considered(label, algos[-1], demands)
+
+
+def _considered(label: str, algo: Any, demands: Demands) -> Candidate:
+    """Makes the candidate of a recipe, with its most batches, the bits of a user, and its certificate."""
+    one = Candidate(label=label, group=label, algo=algo.replace(name=label))
+    try:
+        bound: Any = algo.bind(demands.spec, demands.horizon)
+    except ValueError as refused:
+        return dataclasses.replace(one, excluded=str(refused))
+    proved, syncs = certificate_of(bound, demands.spec, demands.horizon), int(bound.n_batches)
+    bits = float(max(proved.bits_per_user or (0,)))
+    why = over(syncs, demands.max_syncs, "synchronisations") or over(bits, demands.max_bits, "bits of a user")
+    if math.isfinite(float(bound.epsilon)) and proved.claim != "certified":
+        why = why or f"nothing is certified: {proved.reason}"
+    return dataclasses.replace(one, syncs=syncs, bits=bits, certificate=proved, excluded=why)
+
+
+def without_privacy(demands: Demands, among: Iterable[Candidate]) -> list[Candidate]:
+    """Returns the same algorithms without privacy."""
+    found = {}
+    for one in among:
+        label = f"not private, {one.label.split(', ', 1)[1]}"
+        sums: Any = getattr(one.algo, "sums", one.algo)
+        plain = SE(radius="exact", growth=sums.growth)
+        algo = plain if sums is one.algo else one.algo.replace(sums=plain)  # pyright: ignore
+        found[label] = _considered(label, algo, demands)
+    return list(found.values())
