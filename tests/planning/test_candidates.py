@@ -256,11 +256,11 @@ def test_code_makes_it_again():
     assert eval(code(other), {"fb": fb}) == other
 
 
-ARMS = fb.envs.arms(means=[0.3, 0.7, 0.5]).spec
+BANDIT = fb.envs.arms(means=[0.3, 0.7, 0.5]).spec
 
 
 def of_arms(**options):
-    return demands(1_000, **{"spec": ARMS, **options})._replace(sums=True)
+    return demands(1_000, **{"spec": BANDIT, **options})._replace(sums=True)
 
 
 def test_candidates_of_arms():
@@ -271,7 +271,7 @@ def test_candidates_of_arms():
     kinds = ["elimination", "AdaC-UCB", "IMED", "KL-UCB", "Thompson"]
     assert list(able) == [f"secagg, {kind}" for kind in kinds]
     for one in able.values():
-        bound = one.algo.bind(ARMS, 1_000)
+        bound = one.algo.bind(BANDIT, 1_000)
         assert (one.certificate.claim, one.certificate.notion) == ("certified", "pure DP")
         assert one.certificate.epsilon_exact == pytest.approx(1.0, abs=0.02)
         assert one.syncs == bound.n_batches
