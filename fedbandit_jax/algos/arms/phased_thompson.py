@@ -23,7 +23,6 @@ from fedbandit_jax.core.padding import padded
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.interfaces import Report, Spec
 from fedbandit_jax.privacy import compatibility
-from fedbandit_jax.privacy.integers.noise import LocalNoise
 
 FIRST = 100  # least users of an arm's first phase by default
 
@@ -65,8 +64,8 @@ class PhasedThompson(OneArm):
     Args:
         sums: a variant of successive elimination, except `DPSE`, for noise and trust model. Its radii and growth are
             not used. The default has no privacy.
-        first: b, users of an arm's first phase. None: 60 / epsilon, or its square for `LDPSE`, at least 100 and at most
-            T / (2 K). With fewer, noise may hide the best arm for long, as it is sampled only once per phase.
+        first: b, users of an arm's first phase. None: 60 / epsilon, or its square for local noise, at least 100 and at
+            most T / (2 K). With fewer, noise may hide the best arm for long, as it is sampled only once per phase.
         growth: factor in [1, 16] between the users of an arm before and after a phase, which has two users or more.
         variance: c in [1e-6, 1e6]. Rewards in [0, 1] have a variance of at most 1/4.
         name: label in results.
@@ -100,7 +99,7 @@ class PhasedThompson(OneArm):
     def bind(self, spec: Spec, horizon: int) -> BoundPhasedThompson:
         first = self.first
         if first is None:
-            needed = (60 / getattr(self.sums, "epsilon", math.inf)) ** (1 + (self.sums.law is LocalNoise))
+            needed = (60 / getattr(self.sums, "epsilon", math.inf)) ** (1 + getattr(self.sums.law, "per_user", False))
             first = math.ceil(min(max(needed, FIRST), max(horizon / (2 * spec.n_arms), 1)))
         sizes = np.maximum(phases(first, self.growth, horizon, spec.n_arms), 2)  # as a shuffler needs
         _, fields = self.released(spec, horizon, sizes)
