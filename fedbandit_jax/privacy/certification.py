@@ -41,7 +41,7 @@ def certify(bound: Any) -> Certificate:
     if not struct.is_sealed(bound):
         name = type(bound).__name__
         nothing = no_privacy(
-            f"{name} is a user-defined algorithm with raw rewards: write an fb.Policy, which is given "
+            f"{name} is a user-defined algorithm with raw rewards; for silos, write an fb.Policy, which is given "
             "released statistics only, to have it certified"
         )
         return dataclasses.replace(nothing, user_defined=(f"algorithm: {name}",))

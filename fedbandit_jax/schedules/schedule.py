@@ -72,6 +72,8 @@ class BoundSchedule:
     ) -> Asked:
         """Returns requests for a synchronisation after round t = 0, 1, ...: one bool for all agents, or each agent's.
 
+        If any agent asks, all silos of `fb.algos.Federated` send.
+
         Args:
             key: for fresh noise in every round.
             t: the round.

@@ -66,7 +66,8 @@ class Grouped(PolicyRecipe):
 
     def __post_init__(self):
         if not (isinstance(self.grouping, Grouping) and struct.is_sealed(self.grouping)):
-            raise BadType("grouping", "must be fb.algos.Mixture(), Alone() or Together()", self.grouping)
+            must = "must be fb.algos.Mixture(), Alone() or Together(), as nothing is proved of others"
+            raise BadType("grouping", must, self.grouping)
         if isinstance(self.privacy, Budget):
             object.__setattr__(self, "privacy", Mechanism(self.privacy, "blt", unit="visit"))
         super().__post_init__()
