@@ -2,7 +2,7 @@
 
 >>> import jax, fedbandit_jax as fb
 >>> env = fb.envs.sphere(n_agents=20, n_arms=30, dim=5, rewards="bernoulli")
->>> algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(epsilon=1.0, delta=0.1))
+>>> algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(epsilon=1.0, delta=1e-6))
 >>> result = fb.simulate(env, algo, horizon=200, key=jax.random.key(0), seeds=4)
 >>> result.regret.shape  # (seeds, rounds): cumulative, summed over the 20 agents
 (4, 200)
