@@ -58,13 +58,16 @@ def certify(bound: Any) -> Certificate:
         found = bound.guarantee()
     except NONSENSE as error:
         return no_privacy(f"nothing is proved of fields that no recipe binds ({type(error).__name__}: {error})")
-    if found.epsilon is not None:
+    noisy = isinstance(mechanism, NoisyMechanism)
+    if found.epsilon is not None or noisy:
         found = dataclasses.replace(found, user_defined=tuple(dict.fromkeys(struct.user_defined(bound))))
     if found.claim != "none" and strange:
-        return no_privacy(f"nothing is proved of {strange}, which is not the package's own")
-    if found.claim == "none" or not isinstance(mechanism, NoisyMechanism):
-        return found
-    if struct.shipped(bound) and not mechanism.has_own_parts:
+        return _nothing(f"nothing is proved of {strange}, which is not the package's own", found)
+    if found.claim == "none" or not noisy or (struct.shipped(bound) and not mechanism.has_own_parts):
         return found
     wrong = behaviour.fault(mechanism)
-    return no_privacy(f"nothing is proved of this mechanism: {wrong}") if wrong else found
+    return _nothing(f"nothing is proved of this mechanism: {wrong}", found) if wrong else found
+
+
+def _nothing(reason: str, found: Certificate) -> Certificate:
+    return dataclasses.replace(no_privacy(reason), user_defined=found.user_defined)

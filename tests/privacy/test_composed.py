@@ -92,6 +92,7 @@ def refusal(make):
     except (ValueError, TypeError, AttributeError) as error:
         return str(error)
     assert found.claim == "none"
+    assert found.user_defined or not re.search("user-defined|of its own", found.reason)
     return found.reason
 
 
