@@ -135,4 +135,4 @@ def test_no_noise_of_23_bits():
     assert used["normal"] == {"byzantine.py"}  # what liars send hides nobody
     assert used["uniform"] == {"samplers.py", "secagg.py"}  # stochastic rounding, and its error
     assert used["bernoulli"] == {"vector_sum.py"}  # rounding, and single noise bits
-    assert used["bits"] == {"ring.py"}  # sums that a shuffler loses
+    assert used["bits"] == {"bits.py", "ring.py"}  # flips by whole words; sums that a shuffler loses
