@@ -50,10 +50,13 @@ ORDERS = {  # environment, horizon, seeds, and algorithms whose regrets rise, wi
         *(fb.envs.arms(5), 200_000, 12),
         [(1, ADAC[0]), (2, A.AdaCUCB()), (1, ADAC[1])],
     ),
-    "Azize et al. (2025): all rewards are better than the last batch": (
-        *(SPREAD, 100_000, 20),
-        [(1, A.PhasedKLUCB(A.CDPSE(1.0))), (1, A.AdaCUCB(A.CDPSE(1.0, radius="exact")))],
-    ),
+    **{
+        f"Azize et al. (2025): all rewards are better than the last batch, {kind.__name__}": (
+            *(SPREAD, 100_000, 40),
+            [(1, kind(A.CDPSE(epsilon))), (1, A.AdaCUCB(A.CDPSE(epsilon, radius="exact")))],
+        )
+        for kind, epsilon in ((A.PhasedIMED, 1.0), (A.PhasedKLUCB, 10.0))
+    },
     "Li, Zhou & Ji: privacy becomes free": (
         *(SAME, 2000, 32),
         [(1, phased(10.0)), (1.5, phased(500.0)), (1, phased(0.3))],
