@@ -40,9 +40,9 @@ class Roles:
     # column of numbers or dates. The earliest rows fit the model; by default they are drawn at random.
     time: Column = None
     # decimal mark of numbers in a text file, "." or "," (default: "."; needed with semicolons).
-    decimal: Option[Literal[".", ","]] = None
-    # texts that stand for missing values, such as NA,-999. Rows with one in a named column are left out. "" reads all
-    # texts as they are.
+    decimal: Annotated[Literal[".", ","] | None, quiet(metavar="MARK")] = None
+    # texts that stand for missing values, such as NA,-999. Rows with one of them, or an empty cell, in a named column
+    # are left out. "" reads all texts as they are.
     missing: Texts = None
     # share of the rows that fit the model of rewards; the others are replayed (default: 0.5).
     fit_share: Option[float] = None

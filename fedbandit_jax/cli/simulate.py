@@ -129,6 +129,10 @@ class SimulateCommand(Command):
         if self.epsilon is None:
             print("Regret against epsilon:   the same command with --epsilon 0.2 1 5")
         if self.data is not None:
+            if self.horizon is None:
+                fit = asked.arguments["env"].fit
+                once = max(1, fit.replayed_rows // fit.silos)
+                print(f"As many visits as rows:   the same command with --horizon {once}")
             print(f"Which algorithm to use:   fedbandit plan --data {self.data}, with the same columns")
         elif self.family in LINEAR:
             print("Which algorithm to use:   fedbandit plan --trusted secagg")
