@@ -146,8 +146,8 @@ def check(bound: Any, n_agents: int) -> None:
     """Checks a user-defined bound schedule, for M agents, without compilation.
 
     Raises:
-        ValueError, TypeError: if it is not a `BoundSchedule`, reads an unknown statistic, or a method returns a wrong
-            result or calls the host.
+        ValueError, TypeError: if it is not a `BoundSchedule` and a pytree of numbers, reads an unknown statistic, or a
+            method returns a wrong result or calls the host.
     """
     if not isinstance(bound, BoundSchedule):
         raise BadType("a schedule's bind", "must return an fb.schedules.BoundSchedule", bound)
@@ -156,6 +156,10 @@ def check(bound: Any, n_agents: int) -> None:
         raise BadValue(f"{name}.reads", f"must be one of {', '.join(map(repr, READS))}", reads)
     if struct.is_sealed(bound):
         return
+    for leaf in jax.tree.leaves(bound):
+        if not isinstance(leaf, (bool, int, float, np.ndarray, np.generic, Array)):
+            must = f"must be a pytree of numbers: decorate {name} with @fb.pytree, and other fields with fb.static()"
+            raise BadType("schedule", must, leaf, got=f"{leaf!r}")
     key, agents = jax.random.key(0), jax.device_put(np.zeros(n_agents, np.float32))
     floor, number = jax.device_put((np.float32(0), np.int32(1)))
     memory = returned(bound, "start", key, floor)

@@ -236,3 +236,5 @@ def test_what_a_schedule_makes_is_checked():
         private(Halves(2)).bind(SPEC, 20)
     with refused("a schedule's bind"):
         private(Own({})).bind(SPEC, 20)
+    with refused("schedule"):  # not a pytree
+        private(Own(type("Bare", (S.BoundSchedule,), {})())).bind(SPEC, 20)
