@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 from curves import pick, pm
-from drawing import Curve, Panel, Picture, Size, dressed, main
+from drawing import LOGS, Curve, Panel, Picture, Size, dressed, main
 from optimal_arms import INSTANCES
 
 import fedbandit_jax as fb
@@ -66,8 +66,7 @@ def picture(curves: list[Curve]) -> Picture:
     for title in INSTANCES:
         users, errors = (dressed(pick(curves, f"{kind}, {title}"), LOOKS) for kind in (USERS, ERRORS))
         words = title, "ε", "users over T* log(1 / δ)"
-        shown.append(Panel(users, *words, xscale="log", yscale="log", xticks=users[0].x))
-        shown[-1].level = {"lower bound, for rare errors": 1}
+        shown.append(Panel(users, *words, xticks=users[0].x, level={"lower bound, for rare errors": 1}, **LOGS))
         words = f"sequential halving, {title}", "budget over T*", "share of wrong arms"
         shown.append(Panel(errors, *words, xscale="log", xticks=BUDGETS, spread=0.04))
         for one, many in zip(users, pick(curves, f"{ROUNDS}, {title}")):

@@ -8,7 +8,7 @@ needs for (epsilon, delta)-DP, delta = 10^-6 = 1/T. `chowdhury2023_delta.py` has
 from typing import Any
 
 from curves import against, along, panels, pick, quotient, ratio
-from drawing import Curve, Panel, Picture, Size, main
+from drawing import LOGS, Curve, Panel, Picture, Size, main
 from scipy.optimize import brentq
 
 import fedbandit_jax as fb
@@ -64,7 +64,7 @@ def picture(curves: list[Curve]) -> Picture:
     for title, ones in zip(TITLES, both):
         ones = sorted(ones, key=lambda one: (SE, *NAMES).index(of(one)))
         ones = [one.but(style=f"{one.style} {MARKERS.get(of(one), '')}") for one in ones]
-        shown.append(Panel(ones, title, "ε", spread=0.02, xticks=EPSILONS, xscale="log", yscale="log"))
+        shown.append(Panel(ones, title, "ε", spread=0.02, xticks=EPSILONS, **LOGS))
         shown[-1].open = lambda one: "printed" in one.label
     (plain, *exact), (_, pure, *others) = ([one for one in ones if "exact" in one.label] for ones in both)
     said = []

@@ -13,7 +13,7 @@ from typing import Any
 import tyro
 from clusters import LiuOptions
 from curves import ends, panels, the, uniform
-from drawing import CHANCE, Curve, Panel, Picture, dressed, main, promised, uncertified
+from drawing import CHANCE, LOGS, Curve, Panel, Picture, dressed, main, promised, uncertified
 from recipes import HALF
 
 import fedbandit_jax as fb
@@ -90,8 +90,7 @@ def picture(curves: list[Curve]) -> Picture:
         for part in (slice(joined), slice(joined, None)):
             if places[part]:
                 shown.append(Curve("", label, places[part], [one.y[0] for one in ones[part]], look, ones[0].note))
-    panel = Panel(shown, "", "m, clusters of users", "regret at T", spread=0.012, xscale="log", yscale="log")
-    panel.open = uncertified
+    panel = Panel(shown, "", "m, clusters of users", "regret at T", spread=0.012, open=uncertified, **LOGS)
     panel.xticks = dict(zip(places, (title.removeprefix("m = ") for title in titles)))
 
     def said(world: int, name: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from beyond_clusters import MIXED, MIXTURE, ONE, streams
 from clusters import LiuOptions
 from curves import along, pick, the, uniform
-from drawing import CHANCE, Curve, Panel, Picture, main
+from drawing import CHANCE, LOGS, Curve, Panel, Picture, main
 
 import fedbandit_jax as fb
 
@@ -46,7 +46,7 @@ def picture(curves: list[Curve]) -> Picture:
         ends = DELTAS[0] / 4, DELTAS[-1] * 4  # of lines of what has no delta
         shown.append(one.but(label=label, x=np.array(ends), y=one.y[[one.mean.argmin()] * 2]))
     words = "the mixture of linear models against δ", "δ", "regret at T"
-    left = Panel(shown, *words, xscale="log", yscale="log", ylim=(400, 8_000))
+    left = Panel(shown, *words, **LOGS, ylim=(400, 8_000))
     words = "the paper's algorithms, not private", "factor on the widths; 1: as in theory"
     right = Panel(widths, *words, xscale="log", label="", xticks={width: f"{width:g}" for width in WIDTHS})
     left.xticks = {1e-6: "$10^{-6}$", 1e-3: "0.001", 0.1: "0.1"}

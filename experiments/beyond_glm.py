@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from curves import along, pick, the, uniform
-from drawing import CHANCE, Axes, Curve, Panel, Picture, Size, dressed, main, styled
+from drawing import CHANCE, LOGS, Axes, Curve, Panel, Picture, Size, dressed, main, styled
 from recipes import GREEDY, HALF, with_noise
 
 import fedbandit_jax as fb
@@ -76,7 +76,7 @@ def picture(curves: list[Curve]) -> Picture:
     words = "length R of the range of clipped rewards", "regret at T, in units of reward"
     panel = Panel(tails, "heavy tails, ε = 1, certified", *words, label="(c): {label}", spread=0.06, also=raw)
     panel.xticks = {**{r: f"{r:g}" for r in tails[0].x}, last: "none"}
-    panel.axes |= dict(xscale="log", yscale="log", xlim=(0.2, 2 * last))
+    panel.axes |= dict(LOGS, xlim=(0.2, 2 * last))
     panel.level, name = {f"(c): {CHANCE}": chance}, list(TAILS)[2] if len(tails) > 2 else tails[0].label
     (linear, logistic), student, free = pick(curves, "fresh")[:2], the(tails, label=name), the(frees, label=name)
     return Picture(

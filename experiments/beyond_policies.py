@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 from curves import final, interval, panels, pick, random_play, uniform
-from drawing import CHANCE, Curve, Panel, Picture, Size, dressed, main
+from drawing import CHANCE, LOGS, Curve, Panel, Picture, Size, dressed, main
 from recipes import HALF, instance, table
 
 import fedbandit_jax as fb
@@ -120,7 +120,7 @@ def picture(curves: list[Curve]) -> Picture:
         words = re.sub(r"1e-0?(\d+)", r"$10^{-\1}$", words) + f"{law}\n{ones[0].n_seeds} {ones[0].note}{horizon}"
         names = [one.label.replace("epsilon", "ε") + (" in (c), (f)" if one.label in BANDITS else "") for one in ones]
         ones = [one.but(label=name) for one, name in zip(dressed(ones, LOOKS), names)]
-        panel = Panel(ones, words, "ε", spread=0.025, look=dict(linewidth=1.2), xscale="log", yscale="log")
+        panel = Panel(ones, words, "ε", spread=0.025, look=dict(linewidth=1.2), **LOGS)
         panel.level, panel.xticks = {CHANCE: chance.mean[0]}, ones[0].x
         panel.open = lambda one: not one.label.startswith("ours")
         shown[letter] = panel

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax.numpy as jnp
 from curves import ends, mean_error, panels, pick, pm
-from drawing import Axes, Curve, Panel, Picture, Size, main
+from drawing import LOGS, Axes, Curve, Panel, Picture, Size, main
 from jax import lax
 
 import fedbandit_jax as fb
@@ -92,7 +92,7 @@ def picture(curves: list[Curve]) -> Picture:
                 ax.annotate(text, at, OFFSETS[marker], **look)
             ax.margins(x=0.22)
 
-        shown.append(Panel(lines, where[4:], "synchronisations", xscale="log", yscale="log", also=write))
+        shown.append(Panel(lines, where[4:], "synchronisations", **LOGS, also=write))
     seeds, horizon = curves[0].n_seeds, curves[0].panel.partition("T = ")[2]
     return Picture(
         shown,

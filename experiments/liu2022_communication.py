@@ -7,7 +7,7 @@ as much. (a) Over time; O(log T) is the grey curve. (b) Regret of FCLUB-DC, and 
 import numpy as np
 from clusters import FEW, LOOKS, RECALIBRATED, WHERE, LiuOptions, between, decided, doublings, noted
 from curves import Curve, along, final, interval, pick, pm, quotient, sent, standing, the
-from drawing import Axes, Panel, Picture, Says, dressed, main
+from drawing import LOGS, Axes, Panel, Picture, Says, dressed, main
 
 import fedbandit_jax as fb
 
@@ -38,7 +38,7 @@ def picture(curves: list[Curve]) -> Picture:
     low, high = np.interp(ends[-1] / np.array([16, 4]), delayed.x, delayed.mean)
     line = low + (high - low) * np.log(16 * ends / ends[-1]) / np.log(4)
     words = "U = D = 1.01, FCLUB 1", "round $t$", "uploads and downloads"
-    left = Panel(lines, *words, kind="lines", label="{label}: {note}", xscale="log", yscale="log")
+    left = Panel(lines, *words, kind="lines", label="{label}: {note}", **LOGS)
     left.also = lambda ax: ax.plot(ends, line, "-.", color="#999999", label="c log t + c', through FCLUB-DC")
 
     def numbers(ax: Axes) -> None:

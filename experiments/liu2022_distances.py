@@ -7,7 +7,7 @@ all pairs of the m vectors are γ apart. Clusters change at ends of phases, whos
 import numpy as np
 from clusters import SEATS, LiuOptions
 from curves import Curve, exponent, final, pick, pm
-from drawing import Axes, Panel, Picture, Says, main, slope
+from drawing import LOGS, Axes, Panel, Picture, Says, main, slope
 from liu2022_order import right_from
 
 import fedbandit_jax as fb
@@ -64,7 +64,7 @@ def picture(curves: list[Curve]) -> Picture:
     regrets, rounds = pick(curves, "regret"), pick(curves, "round")
     m, n, gammas = regrets[0].x, regrets[0].n_seeds, DISTANCES[: len(rounds)]
     shown = [one.but(label=one.label.replace("ce", "ce γ ="), style=look) for one, look in zip(regrets, LOOKS)]
-    left = Panel(shown, "regret by the number of clusters", "clusters m", "regret at T", xscale="log", yscale="log")
+    left = Panel(shown, "regret by the number of clusters", "clusters m", "regret at T", **LOGS)
     left.xticks, left.also = m, lambda ax: slope(ax, 0.5, m, 0.8 * regrets[0].mean[0], "slope of $\\sqrt{m}$")
     right = Panel(
         [], "from when on all clusters are right", "round (numbers: seeds)", also=lambda ax: seeds(rounds, ax)

@@ -7,7 +7,7 @@ of (c) to (f) is O(d m L log T / log U) of Theorem 2 with constant 1, for each o
 import numpy as np
 from clusters import WHERE, LiuOptions, between, doublings
 from curves import Curve, exponent, pick, pm, random_play, standing
-from drawing import CHANCE, Axes, Panel, Picture, Says, main, slope, styled
+from drawing import CHANCE, LOGS, Axes, Panel, Picture, Says, main, slope, styled
 
 import fedbandit_jax as fb
 
@@ -60,7 +60,7 @@ def picture(curves: list[Curve]) -> Picture:
     kept = [one.but(style=looks[one.label]) for one in curves if one.label in looks and one.label != "LinUCB"]
     found, many = pick(kept, "adjusted Rand index"), pick(kept, "uploads and downloads")
     words = "does it learn?", "round $t$", "regret in (t/2, t]\nover uniform play's"
-    learns = Panel(each, *words, xscale="log", yscale="log", level={CHANCE: 1})
+    learns = Panel(each, *words, **LOGS, level={CHANCE: 1})
     learns.also = lambda ax: slope(ax, -0.5, (horizon / 16, horizon), 0.4, "(a) slope of regret $\\sqrt{T}$")
     words = "are the clusters found? (1: all)", "round $t$", "adjusted Rand index at $t$"
     top = 1.05 * max(np.diff(one.y, axis=0).max() for one in many)

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from clusters import LOOKS, SEATS, LiuOptions, between, doublings
 from curves import Curve, exponent, final, mean_error, pick, pm, sent, standing, the
-from drawing import Axes, Panel, Picture, Says, dressed, main, slope
+from drawing import LOGS, Axes, Panel, Picture, Says, dressed, main, slope
 
 import fedbandit_jax as fb
 
@@ -76,7 +76,7 @@ def varied(curves: list[Curve], letter: str, low: float, ylabel: str, horizon: f
         ones.append(one.but(x=one.x / VALUES[one.label][1], label=label, style=VALUES[one.label][3]))
     words = f"{ylabel} of FCLUB-DC at T = {horizon:,.0f}", "multiple of n = 40, m = 4, d = 10, L = 5", ylabel
     ticks = {0.5: "1/2", 1: "1", 2: "2", 4: "4"}
-    return Panel(ones, *words, spread=0.04, xticks=ticks, inside=True, also=bounds, xscale="log", yscale="log")
+    return Panel(ones, *words, spread=0.04, xticks=ticks, inside=True, also=bounds, **LOGS)
 
 
 def picture(curves: list[Curve]) -> Picture:
@@ -84,7 +84,7 @@ def picture(curves: list[Curve]) -> Picture:
     first, n = curves[0], curves[0].n_seeds
     sent = [one.but(x=one.x[1:], y=np.diff(one.y, axis=0)) for one in pick(curves, "c") if one.label != "LinUCB"]
     over = [one.but(label=f"{one.label}: {pm(*fitted(one))}") for one in pick(curves, "a")]
-    panel, many = partial(Panel, xlabel="round $t$", inside=True, xscale="log", yscale="log"), "uploads and downloads"
+    panel, many = partial(Panel, xlabel="round $t$", inside=True, **LOGS), "uploads and downloads"
     shown = [
         panel(over, f"regret up to T = {first.x[-1]:,.0f}", ylabel="regret"),
         varied(curves, "b", 0.37, "regret", horizon),

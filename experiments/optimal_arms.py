@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 from curves import final, pick, pm
-from drawing import Curve, Panel, Picture, Size, dressed, main
+from drawing import LOGS, Curve, Panel, Picture, Size, dressed, main
 
 import fedbandit_jax as fb
 
@@ -58,12 +58,12 @@ def measure(options: Size) -> list[Curve]:
     return [one.but(panel=f"{one.panel}, {one.note}", note="") for curves in found for one in curves]
 
 
-def by_instance(curves: list[Curve], looks: dict[str, str], digits: int) -> tuple[list[Panel], str]:
+def by_instance(curves: list[Curve], looks: dict[str, str], digits: int, **more: Any) -> tuple[list[Panel], str]:
     """Returns a panel for every instance, and the regrets at epsilon = 0.1, 1 and 10 in words."""
     shown, seen = [], []
     for title in dict.fromkeys(one.panel for one in curves):
         ones = pick(curves, title)
-        shown.append(Panel(dressed(ones, looks), title, "ε", xscale="log", yscale="log", xticks=ones[0].x))
+        shown.append(Panel(dressed(ones, looks), title, "ε", xticks=ones[0].x, **LOGS, **more))
         for at in (i for i, epsilon in enumerate(ones[0].x) if epsilon in (0.1, 1.0, 10.0)):
             values = ", ".join(f"{one.label} {pm(one.mean[at], one.error[at], digits)}" for one in ones)
             seen.append(f"{title} at ε = {ones[0].x[at]:g}: {values}.")
@@ -71,9 +71,7 @@ def by_instance(curves: list[Curve], looks: dict[str, str], digits: int) -> tupl
 
 
 def picture(curves: list[Curve]) -> Picture:
-    shown, seen = by_instance(curves, LOOKS, 2)
-    for panel in shown:
-        panel.level = {"lower bound, as T grows": 1}
+    shown, seen = by_instance(curves, LOOKS, 2, level={"lower bound, as T grows": 1})
     return Picture(
         shown,
         "Remembering sums comes near the least regret",

@@ -6,7 +6,7 @@ ingredients. The third needs secure aggregation, with which the silos share the 
 """
 
 from curves import final, uniform
-from drawing import CHANCE, Curve, Panel, Picture, Size, main
+from drawing import CHANCE, LOGS, Curve, Panel, Picture, Size, main
 from recipes import GREEDY, with_noise
 
 import fedbandit_jax as fb
@@ -39,8 +39,8 @@ def picture(curves: list[Curve]) -> Picture:
     *lines, free, chance = curves
     x = lines[0].x
     flat = free.but(x=x, y=[free.y[0]] * len(x))
-    panel = Panel([*lines, flat], "", "ε at δ = $10^{-7}$", "group regret", ends=True, xscale="log", yscale="log")
-    panel.xticks, panel.level = x, {CHANCE: chance.mean[0]}
+    words = "", "ε at δ = $10^{-7}$", "group regret"
+    panel = Panel([*lines, flat], *words, ends=True, xticks=x, level={CHANCE: chance.mean[0]}, **LOGS)
     at = min(range(len(x)), key=lambda i: abs(x[i] - 1))
     tree, local, secure = (one.said(at) for one in lines)
     return Picture(

@@ -7,7 +7,7 @@ of four silos admits a quarter of the visits. Nothing is drawn at random.
 
 import numpy as np
 from curves import pick
-from drawing import Axes, Curve, Panel, Picture, Size, main
+from drawing import LOGS, Axes, Curve, Panel, Picture, Size, main
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy import RELEASES, BandMF, Release, Users
@@ -67,7 +67,7 @@ def picture(curves: list[Curve]) -> Picture:
         panel = Panel(ones, rule, "visits of a user" if i > 2 else "", spread=0.07, xticks=VISITS, also=also)
         panel.yticks = (0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.5, 2, 3, 4)
         panel.look = dict(mfc="none", markersize=7, linewidth=0.8)
-        panel.axes |= dict(xscale="log", yscale="log", xlim=(0.7, 23), ylim=(0.24, 4.5))
+        panel.axes |= dict(LOGS, xlim=(0.7, 23), ylim=(0.24, 4.5))
         shown.append(panel)
         best.append(f"{least:.2f} ({last:g} visits)")
     first = {one.label: one.mean[0] for one in shown[0].curves}
