@@ -33,6 +33,8 @@ class Difference(NamedTuple):
 def compare(result: Measured, baseline: str | None = None) -> dict[str, Difference]:
     """Returns label -> its final regret minus the baseline's, paired by seed, with a 95 % interval.
 
+    `summary(baseline)` prints these differences as a table.
+
     Args:
         baseline: as in `summary`.
     """
