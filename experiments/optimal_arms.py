@@ -37,7 +37,7 @@ def against_epsilon(
     options: Size, make: Callable[[float], list[fb.Algorithm]], fresh: int, unit: Any, longest: int = 10**6
 ) -> list[Curve]:
     """Returns regret over a unit (means, epsilon, T) by instance and algorithm, all certified at epsilon."""
-    horizon, curves = options.pick(20_000, longest, longest), []
+    horizon, curves = options.pick(longest // 50, longest, longest), []
     run: dict[str, Any] = dict(horizon=horizon, stride=horizon, key=jax.random.key(options.seed + fresh))
     epsilons = EPSILONS[: options.pick(2, 5, 5)]
     for title, means in INSTANCES.items():
