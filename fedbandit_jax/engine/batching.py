@@ -54,16 +54,25 @@ class Ahead(NamedTuple):
         leaves, structure = jax.tree.flatten((runner.algo.source, runner.salt))
         return cls(structure, jax.device_put(leaves, device), keys)
 
+    @property
+    def form(self) -> Any:
+        """The structure and the shapes, which decide the program."""
+        return self.structure, *((leaf.shape, leaf.dtype) for leaf in self.leaves)
+
     def start(self) -> Any:
         """Returns the state of the source before the first step."""
         source, _ = jax.tree.unflatten(self.structure, self.leaves)
-        state = jax.eval_shape(lambda: source.release.init((source.row_size,)))
+        state = jax.eval_shape(_start, source)
         zeros = jax.tree.map(lambda x: np.zeros((*self.keys.shape, *x.shape), x.dtype), state)
         return jax.device_put(zeros, self.keys.sharding)
 
     def program(self, n: int) -> Any:
         """Compiles `rows` of the source for at most n steps. A GPU always draws n."""
         return _noise(self.structure, self.keys.ndim > 0, n)
+
+
+def _start(source: Any) -> Any:
+    return source.release.init((source.row_size,))  # a function, which JAX traces once for sources of one form
 
 
 class Piece(NamedTuple):
@@ -152,10 +161,12 @@ class Pieces:
         """Compiles the programs of `init` and `advance` without running them."""
         piece = self.pieces[0]
         states = self._made(_init(piece.layout), piece.leaves, piece.keys)
-        drawn = [
-            (one.program(capacity), one.leaves, one.keys, one.start(), np.int32(0), np.int32(0)) for one in piece.ahead
-        ]
-        rows = [self._made(*one)[0] for one in drawn]
+        made: dict[Any, Any] = {}  # by structure and shapes, which most mechanisms of a sweep share
+        for one in piece.ahead:
+            if one.form not in made:
+                zero = np.int32(0)
+                made[one.form] = self._made(one.program(capacity), one.leaves, one.keys, one.start(), zero, zero)[0]
+        rows = [made[one.form] for one in piece.ahead]
         given, k = (piece.leaves, piece.keys, *states), np.int32(0)
         if piece.layout.part:
             part = _parts(piece.layout, "part", n=piece.layout.part).trace(*given, k, np.uint32(0))

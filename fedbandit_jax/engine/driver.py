@@ -54,7 +54,8 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
     programs, together, waited, contexts = [], n_seeds, 0.0, set()
     for labels in setup.groups:
         group = [runners[label].sharing(len(labels)) for label in labels]
-        most = min(n_seeds, seeds_together(group[0], len(group), len(runners) * n_seeds, len(at)))
+        _, capacity = _chunk(_with_most_steps(group), len(group) * n_seeds)
+        most = min(n_seeds, seeds_together(group[0], len(group), len(runners) * n_seeds, len(at), capacity))
         together = min(together, most)
         contexts.add(group[0].hints.contexts)
         programs += [(labels, group, keys[first : first + most]) for first in range(0, n_seeds, most)]

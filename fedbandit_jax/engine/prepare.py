@@ -21,7 +21,6 @@ from fedbandit_jax.engine.identity import code, describe, digest, program, salt,
 from fedbandit_jax.engine.options import Run
 from fedbandit_jax.engine.record import Recorder, Recording
 from fedbandit_jax.engine.runners import Runner, make_runner, signature
-from fedbandit_jax.engine.runners.runner import ROWS
 from fedbandit_jax.interfaces import Algorithm, Environment, Spec, certify
 from fedbandit_jax.privacy import compatibility
 from fedbandit_jax.privacy.admission import BoundStatistic
@@ -33,6 +32,7 @@ OURS, THEIRS = "env.", "algo."  # prefixes of ambiguous grid parameters
 OTHERS = ("algorithm", "label", "regret", "round", "seed", "status")  # columns and dimensions of every result
 ENVIRONMENT = "environment"  # coordinate of environments given by name
 FLOAT = 4  # bytes
+TOGETHER = 256  # most configurations of a program, whose compilation takes longer than in proportion to them
 CURVES = 6  # curves of a run: regret, three of communication, and others
 _CHECKED: set[Any] = set()  # signatures of runners with checked shapes, since tracing is slow
 
@@ -200,11 +200,15 @@ class Setup(NamedTuple):
 
     @property
     def groups(self) -> list[list[str]]:
-        """Labels of configurations that share a compiled program and a world."""
+        """Labels of configurations that share a compiled program and a world, at most `TOGETHER`, in even groups."""
         found: dict[Any, list[str]] = {}
         for label, runner in self.runners.items():
             found.setdefault((id(runner.env), signature(runner.played), runner.algo.source is None), []).append(label)
-        return list(found.values())
+        groups = []
+        for labels in found.values():
+            size = math.ceil(len(labels) / math.ceil(len(labels) / TOGETHER))
+            groups += [labels[first : first + size] for first in range(0, len(labels), size)]
+        return groups
 
 
 def set_up(configurations: Mapping[str, Configuration], run: Run) -> Setup:
@@ -323,11 +327,11 @@ def _identified(runner: Runner, one: Configuration, horizon: int, cache: dict[An
     return dataclasses.replace(runner, salt=words), config_digest
 
 
-def seeds_together(runner: Runner, n_configs: int, n_runs: int, n_records: int) -> int:
+def seeds_together(runner: Runner, n_configs: int, n_runs: int, n_records: int, n_rows: int) -> int:
     """Returns the number of seeds that fit into memory together, for `n_configs` runners that share a program.
 
     Counts the curves and records of all `n_runs` runs of the sweep and, for each seed, the world, two copies of every
-    learner's state (before and after a chunk), of stored contexts, and of the rows of noise.
+    learner's state (before and after a chunk), of stored contexts, and of the `n_rows` rows of noise.
 
     Raises:
         ValueError: not even one seed fits.
@@ -336,7 +340,8 @@ def seeds_together(runner: Runner, n_configs: int, n_runs: int, n_records: int) 
     spec = runner.env.spec
     contexts = spec.n_agents * spec.n_arms * spec.dim * FLOAT * (runner.hints.contexts == "stored")
     one = _bytes(world) + 2 * contexts
-    one += 2 * n_configs * (_bytes(state) + FLOAT * ROWS * (runner.algo.source is not None))
+    drawn = 0 if runner.algo.source is None else FLOAT * n_rows * runner.algo.source.row_size
+    one += 2 * n_configs * (_bytes(state) + drawn)
     kept, most = n_runs * n_records * CURVES * 2 * FLOAT, memory.limit()
     if isinstance(state, Recording):
         kept += 2 * n_runs * _bytes(state.values)

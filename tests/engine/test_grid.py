@@ -5,11 +5,13 @@ import functools
 import itertools
 import json
 
+import jax
 import numpy as np
 import pytest
 from helpers import ENV, PLAIN, PRIVATE, refused
 
 import fedbandit_jax as fb
+from fedbandit_jax.engine import driver, prepare
 from fedbandit_jax.engine.prepare import describe_sweep, expand
 
 ALGOS = {"plain": PLAIN, "ours": PRIVATE}
@@ -121,3 +123,23 @@ def test_objects_in_a_grid_are_told_in_words_and_numbers():
     told = [point["policy"] for point in json.loads(json.dumps(found["coordinates"])).values()]
     assert [one["type"] for one in told] == ["Greedy", "Thompson"]
     assert told[0]["shrinkage"] == 3.0
+
+
+def test_programs_have_few_configurations(monkeypatch):
+    """More are in several programs of even sizes, with the same numbers."""
+    asked = dict(
+        grid={"epsilon": [0.5, 1.0, 2.0, 3.0, 5.0]}, horizon=20, key=jax.random.key(0), seeds=2, progress=False
+    )
+    whole = fb.sweep(ENV, {"ours": PRIVATE}, **asked)
+    monkeypatch.setattr(prepare, "TOGETHER", 2)
+    sizes, run_program = [], driver.run_program
+
+    def counted(play, *args, **options):
+        sizes.append(play.n_configs)
+        return run_program(play, *args, **options)
+
+    monkeypatch.setattr(driver, "run_program", counted)
+    parts = fb.sweep(ENV, {"ours": PRIVATE}, **asked)
+    assert sizes == [2, 2, 1]
+    assert parts.labels == whole.labels
+    np.testing.assert_allclose(parts.regret, whole.regret, rtol=1e-6)

@@ -73,14 +73,16 @@ def test_what_a_program_needs_is_refused_before_it_runs(monkeypatch):
 
 
 def test_more_of_anything_needs_more(monkeypatch):
-    def fitting(env, algo, n_configs=1, n_records=4):
+    def fitting(env, algo, n_configs=1, n_records=4, n_rows=500):
         runner = bind("x", Configuration(env, algo, {}), 40)[0]
-        return prepare.seeds_together(runner, n_configs, n_configs * 10**7, n_records)
+        return prepare.seeds_together(runner, n_configs, n_configs * 10**7, n_records, n_rows)
 
     room(monkeypatch, 2**33)
     drawn, large = fb.envs.gap(3, 4, 5), fb.envs.gap(300, 4, 25)
     assert fitting(drawn, PLAIN) > fitting(drawn, PRIVATE) > fitting(drawn, PRIVATE, n_configs=2)
     assert fitting(drawn, PLAIN) > fitting(drawn, PLAIN, n_records=8)
+    assert fitting(drawn, PRIVATE) > fitting(drawn, PRIVATE, n_rows=501)
+    assert fitting(drawn, PLAIN) == fitting(drawn, PLAIN, n_rows=501)
     contexts = 2 * 300 * 4 * 25 * 4  # more than 20 features: stored
     assert fitting(large, PLAIN) < 2**33 // contexts
     one = (memory.limit() - 10**7 * 4 * 48) / fitting(drawn, PLAIN)
