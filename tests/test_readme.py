@@ -53,11 +53,11 @@ def test_numbers_of_the_readme():
 
 
 def test_the_picture_of_the_readme():
-    """Its ratio is that of the picture's numbers, and so is what it says of the last points."""
+    """Its ratios are those of the picture's numbers, and so is what it says of the last points."""
     numbers = reproduce.numbers(ROOT / "experiments" / "figures" / "price.csv")
     regret = {(label, x): values for (_, label, x), values in numbers.items()}
-    (quoted,) = re.findall(r"(\d+) times\s+less regret at ε = 1 ", README)
-    assert f"{regret['published, tree noise', '1'].mean() / regret['greedy, less noise', '1'].mean():.0f}" == quoted
+    for name, quoted in zip(("tree noise", "width / 10"), re.findall(r"(\d+) times\s+less", README), strict=True):
+        assert f"{regret[f'published, {name}', '1'].mean() / regret['greedy, less noise', '1'].mean():.0f}" == quoted
     secure, free = regret["secure aggregation", "10"], regret["not private", "0"]
     assert len(secure) == len(free) == 8
     assert abs(secure.mean() - free.mean()) < 2 * math.hypot(stats.sem(secure), stats.sem(free))
