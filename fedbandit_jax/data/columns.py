@@ -226,7 +226,7 @@ def column(wanted: Wanted, table: Table, missing: Sequence[str] | None = None) -
         raise wrong(large, f"must be finite and at most {LARGEST:g}")
     least = values.min()
     if not literal and least in CODES and (values[values != least] >= 0).all():
-        must = f"must not have a lone negative number: `missing` {least:g} leaves out such rows, empty reads it"
+        must = f"must not have a lone negative number: set `missing` to {least:g} if it is no answer, or else to []"
         raise wrong(values == least, must, f"{least:g}")
     return Column(name, values)
 

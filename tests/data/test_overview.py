@@ -41,7 +41,7 @@ def test_what_is_unclear_is_told_with_what_settles_it():
     log = {"cost": ["1,000", "950"] * 9, "age": [20, -999] * 9}
     cost, age = overview(log)
     assert (cost.kind, age.kind) == ("unclear", "unclear")
-    assert "decimal=" in cost.why
-    assert "missing=['-999']" in age.why
+    assert "`decimal`" in cost.why
+    assert "`missing` to -999" in age.why
     cost, age = overview(log, missing=["-999"])
     assert (age.low, age.high, age.why, age.missing) == (20, 20, "", 9)
