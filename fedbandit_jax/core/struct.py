@@ -138,8 +138,18 @@ def _alike(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, tuple) and not all(map(_alike, a, b)):
         return False
-    mine, others = getattr(a, "__dict__", {}), getattr(b, "__dict__", {})
+    mine, others = _attributes(a), _attributes(b)
     return mine.keys() == others.keys() and all(_alike(mine[name], others[name]) for name in mine)
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    found = dict(getattr(value, "__dict__", {}))
+    if hasattr(type(value), "__slots__"):
+        for cls in type(value).__mro__:
+            slots = vars(cls).get("__slots__", ())
+            names = (slots,) if isinstance(slots, str) else slots
+            found |= {name: getattr(value, name) for name in names if hasattr(value, name)}
+    return found
 
 
 _SEALED: dict[int, type] = {}  # by id, since a metaclass may redefine equality

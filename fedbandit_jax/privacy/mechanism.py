@@ -192,7 +192,7 @@ class Mechanism:
             delta=first.delta,
             batch=known,
             longest=longest,
-            users=self.users,
+            users=self.users.at(statistic.silos),
             enforced=statistic.n_users > 0 and isinstance(self.unit, Users),
             resends=self.resends,
             held=np.int32(rounds if statistic.drops and (self.resends or kind.away == "few") else 0),

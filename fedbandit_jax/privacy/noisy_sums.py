@@ -335,6 +335,8 @@ class NoisyMechanism(BoundMechanism):
             return f"users come to up to {one.silos} silos, and the bounds are for {self.users.silos}"
         if self.together and (one.drops or self.n_agents < one.silos):
             return f"users come to up to {one.silos} silos, which do not count together"
+        if self.enforced and self.users.silos == TOGETHER and not self.together:
+            return "silos are said to count together, and do not"
         if one.n_users and not self.enforced and self.users != ONCE:
             return "users return, and nobody leaves out what one of them contributes beyond the bounds"
         if not 0 <= self._pure(timing) < math.inf:

@@ -96,6 +96,10 @@ class Users:
         """Returns this limit on contributions for any batches, because batches that are apart may be sent together."""
         return dataclasses.replace(self, per_batch=None, apart=1)
 
+    def at(self, silos: int) -> Users:
+        """Returns the bounds for users who come to so many silos. If it is one, nothing is to be counted together."""
+        return dataclasses.replace(self, silos=1) if self.silos == TOGETHER and silos == 1 else self
+
     @property
     def together(self) -> int:
         """Returns the most contributions of one user, at all silos."""

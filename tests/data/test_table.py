@@ -276,6 +276,14 @@ def test_users_cross_silos():
     assert {one.claim for one in found} == {"certified"}
     assert found[0].noise_std == pytest.approx(3**0.5 * found[1].noise_std, rel=1e-6)
     assert "tell each other" in found[1].unit
+    alone = fb.envs.returning(fb.envs.gap(4, 3, 2), 20).spec
+    found = [
+        fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(budget, unit=fb.privacy.Users(2, silos=silos)))
+        for silos in (1, "together")
+    ]
+    one, same = (algo.certificate(alone, 100) for algo in found)  # nothing is counted together, and nothing is said so
+    assert one == same
+    assert "always at the same silo" in same.unit
     assert BoundStatistic.of(spec).silos == 3
     asked = demands.Demands(spec, 100, budget, ("silo",), demands.ONE_USER, None, None)
     assert {unit.silos for unit in demands.units(asked)} == {3}  # of a plan

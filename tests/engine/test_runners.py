@@ -91,9 +91,14 @@ class Settings:
     sign: float = dataclasses.field(compare=False)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slots:
+    sign: float = dataclasses.field(compare=False)
+
+
 def test_equal_values_of_other_types_are_different_programs():
-    settings = Settings(1.0), Settings(-1.0)
-    for one, other in ((1, True), (1, 1.0), ((1, 2), Partition(1, 2)), ((1,), (1.0,)), settings):
+    settings, slots = (Settings(1.0), Settings(-1.0)), (Slots(1.0), Slots(-1.0))
+    for one, other in ((1, True), (1, 1.0), ((1, 2), Partition(1, 2)), ((1,), (1.0,)), settings, slots):
         assert one == other
         assert Static(one) != Static(other)
 

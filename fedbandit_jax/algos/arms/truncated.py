@@ -7,6 +7,7 @@ multi-armed bandits". We read their abstracts only. Levels, radii and their proo
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from typing_extensions import override
 from fedbandit_jax.algos.arms import radius as radii
 from fedbandit_jax.algos.arms.elimination import RRSE, SE, batches, check_arms, fitting
 from fedbandit_jax.algos.arms.loop import BoundElimination
-from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.padding import padded
 from fedbandit_jax.core.validate import BadValue
@@ -26,6 +27,7 @@ from fedbandit_jax.interfaces import Recipe, Spec
 from fedbandit_jax.privacy import compatibility
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 
+LEAST = 1e-30  # smallest truncation level
 ADJACENCY = "replace (one user's reward replaced by any other finite number)"
 
 
@@ -50,8 +52,11 @@ class BoundTruncated(BoundElimination):
         found = super().proof()
         if found.epsilon is None:
             return found
-        users = np.maximum(np.asarray(self.protocol.users), 1)
-        stds = 2 * np.resize(np.asarray(self.level, float), len(users)) * self.protocol.stds()
+        asked = np.asarray(self.protocol.users)
+        users, level = np.maximum(asked, 1), np.resize(np.asarray(self.level, float), len(asked))
+        if not ((level >= LEAST) & (level < math.inf))[asked > 0].all():
+            return no_privacy("nothing is proved of truncation levels that are not positive and finite")
+        stds = 2 * level * self.protocol.stds()
         each = stds / np.sqrt(users) if self.protocol.noise.per_user else stds
         std, most = float(each.max()), float(stds.max())
         return dataclasses.replace(found, adjacency=ADJACENCY, noise_std=std, server_noise_std=most)

@@ -41,7 +41,8 @@ def stretch(q: Any) -> Any:
 class FlippedBits(Noise):
     """Flips of users' bits, with probability `size`, as a share that is added modulo 2.
 
-    A flip is drawn by comparing a 32-bit word with q 2^32, rounded up. The certificate reads this probability.
+    A flip is drawn by comparing a 32-bit word with q 2^32, rounded up. The certificate reads this probability. q is
+    2^-32 at least, since compiled programs take far smaller numbers for 0.
     """
 
     trust = "local: every user flips the bit of their own reward by chance, nobody else is trusted"
@@ -53,18 +54,22 @@ class FlippedBits(Noise):
     @classmethod
     def parameters(cls, asked: Asked, n: int) -> Parameters:
         """Returns the parameters. By Hoeffding flips and rounding change a sum by c sqrt(n / 2 ln(2/p)) at most."""
-        q = 1 / (1 + math.exp(asked.epsilon))
+        q = max(1 / (1 + math.exp(asked.epsilon)), 1 / WORDS)
         s = stretch(q) * math.sqrt(n / 2) if q < 0.5 else math.inf
         return Parameters(n, steps=1, slack=0, size=q, s=s, h=0.0, wrapping=0.0)
 
     @override
     def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
-        flips = jnp.ceil(self._at(k) * jnp.float32(WORDS)).astype(jnp.uint32)  # of 2^32 words
-        return (jax.random.bits(key, shape) < flips).astype(jnp.int32)
+        return (jax.random.bits(key, shape) < self.words(k)).astype(jnp.int32)
+
+    def words(self, k: Array | int) -> Array:
+        """Returns how many of all 2^32 words flip a bit in batch k."""
+        return jnp.ceil(self._at(k) * jnp.float32(WORDS)).astype(jnp.uint32)
 
     def probability(self, k: int) -> float:
-        """Returns the probability of a flip in batch k, as it is drawn."""
-        return float(np.ceil(super().width(k) * WORDS) / WORDS)
+        """Returns the probability of a flip in batch k, as it is drawn; NaN if it may be drawn as 0."""
+        q = super().width(k)
+        return float(np.ceil(q * WORDS) / WORDS) if q >= 1 / WORDS else math.nan
 
     @override
     def width(self, k: int) -> float:
@@ -118,6 +123,12 @@ class FlippedSum(RingSum):
         if self.cheats:
             flips = jnp.where(jnp.isinf(x), 0, flips)
         return encode(x, random.uniform(rounding, x.shape), 1.0).astype(jnp.int32) ^ flips
+
+    @override
+    def proof(self, k: int) -> SumProof:
+        if type(self.noise) is not FlippedBits:
+            raise ValueError(f"{type(self.noise).__name__} flips no bits")
+        return super().proof(k)
 
     @override
     def decode(self, key: Array, k: Array, collected: Wide) -> Decoded:

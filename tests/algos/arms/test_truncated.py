@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from fedbandit_jax.core import random, wide
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import samplers
 from fedbandit_jax.privacy.behaviour import fault
-from fedbandit_jax.privacy.integers.noise import Asked
+from fedbandit_jax.privacy.integers.noise import Asked, LocalNoise, PolyaNoise, ServerNoise
 
 A = fb.algos
 PARETO = fb.envs.arms(means=[0.1, 1.0, 0.2, 0.15], rewards="pareto", shape=[3.0, 8.0, 2.2, 3.0])
@@ -230,9 +231,32 @@ def test_randomised_response_is_certified(epsilon):
 
 def test_epsilon_beyond_the_words():
     """From 22.2 on a flip is as rare as a word of 32 bits. Below 1e-7 the coin is fair."""
-    assert A.RRSE(100.0).certificate(ARMS.spec, 5000).epsilon_exact == pytest.approx(32 * math.log(2), rel=1e-6)
+    bound: Any = A.RRSE(100.0).bind(ARMS.spec, 5000)
+    assert certify(bound).epsilon_exact == pytest.approx(32 * math.log(2), rel=1e-6)
+    noise = bound.protocol.noise
+    assert int(jax.jit(lambda noise: noise.words(0))(noise)) == 1
+    for tiny in (1e-38, 1e-40, 0.0):  # a compiled program may take them for 0
+        forged = dataclasses.replace(noise, size=np.full_like(noise.size, tiny))
+        bare = dataclasses.replace(bound, protocol=dataclasses.replace(bound.protocol, noise=forged))
+        assert certify(bare).claim == "none"
     with refused("epsilon"):
         A.RRSE(1e-8).bind(ARMS.spec, 5000)
+
+
+@pytest.mark.parametrize("kind", [ServerNoise, PolyaNoise, LocalNoise])
+def test_noise_that_flips_no_bits_is_refused(kind):
+    """It would never be added to a sum of bits."""
+    bound: Any = A.RRSE(0.1).bind(ARMS.spec, 1000)
+    other = kind(size=np.full(len(bound.protocol.users), 50.0, np.float32))
+    found = certify(dataclasses.replace(bound, protocol=dataclasses.replace(bound.protocol, noise=other)))
+    assert (found.claim, "flips no bits" in found.reason) == ("none", True)
+
+
+@pytest.mark.parametrize("level", [math.nan, math.inf, 0.0, -1.0, 1e-40])
+def test_levels_are_numbers(level):
+    bound: Any = A.TruncatedSE(A.CDPSE(1.0)).bind(ARMS.spec, 1000)
+    assert certify(bound).claim == "certified"
+    assert certify(dataclasses.replace(bound, level=np.full_like(bound.level, level))).claim == "none"
 
 
 @pytest.mark.slow
