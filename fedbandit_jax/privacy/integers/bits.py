@@ -62,7 +62,7 @@ class FlippedBits(Noise):
     def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
         return (jax.random.bits(key, shape) < self.words(k)).astype(jnp.int32)
 
-    def words(self, k: Array | int) -> Array:
+    def words(self, k: Any) -> Array:
         """Returns how many of all 2^32 words flip a bit in batch k."""
         return jnp.ceil(self._at(k) * jnp.float32(WORDS)).astype(jnp.uint32)
 
