@@ -97,7 +97,7 @@ class Users:
         return dataclasses.replace(self, per_batch=None, apart=1)
 
     def at(self, silos: int) -> Users:
-        """Returns the bounds for users who come to so many silos. If it is one, nothing is to be counted together."""
+        """Returns the bounds for users at this number of silos. At one silo there is nothing to count together."""
         return dataclasses.replace(self, silos=1) if self.silos == TOGETHER and silos == 1 else self
 
     @property

@@ -30,9 +30,9 @@ equal to q/2. The rounding makes y at most 0.5 % too large.
 * The sampling error is sqrt(2 V L / l) + 2 M L / (3 l) by Bernstein, with L = ln(4 |Phi| b^2 / p). V bounds the second
   moment: u^(2/k) for k >= 2, u M^(2-k) for k < 2, never above M^2, and a M^2 more for corrupted users. Bits have
   Hoeffding's 2 M c sqrt(L / (2 l)) instead, with their flips.
-* The noise is 2 M times that of *Theory*, as the range is 2 M.
+* The noise of *Theory* is stretched by the range, 2 M.
 
-The union bound is that of *Theory*. M minimises the sum for K arms, over a grid. Without corruption it grows with l.
+The union bound is as in *Theory*. M minimises the sum for K arms, over a grid. Without corruption it grows with l.
 """
 
 from __future__ import annotations
