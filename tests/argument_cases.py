@@ -309,11 +309,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
         **dict(first=(4, count()), growth=(1.5, number(1, 16)), variance=(1.0, number(1e-6, 1e6))),
         **dict(sums=(A.CDPSE(1.0), a(A.SE))),
     ),
-    A.ThompsonArms: dict(
-        **dict(first=(4, count()), growth=(1.5, number(1, 16)), variance=(1.0, number(1e-6, 1e6)), inflate="factor")
-    ),
     A.TopTwo: dict(sums=(A.CDPSE(1.0), a(A.SE)), failure=(0.1, number(1e-300, 0.5)), growth=(1.5, number(1.001, 16))),
-    A.SequentialHalving: dict(sums=(A.CDPSE(1.0), a(A.SE)), budget=(10, either(none, count(4)))),
     A.characteristic_time: dict(means=([0.5, 0.6], array(1)), epsilon=(1.0, number(1e-9))),
     A.regret_lower_bound: dict(means=([0.5, 0.6], array(1)), epsilon=(1.0, number(1e-9)), horizon=(10, count(2))),
     A.FCLUB: dict(

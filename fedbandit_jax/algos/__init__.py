@@ -13,12 +13,10 @@ from fedbandit_jax.algos.arms.elimination import DistCDPSE as DistCDPSE
 from fedbandit_jax.algos.arms.elimination import DistDPSE as DistDPSE
 from fedbandit_jax.algos.arms.elimination import DistRDPSE as DistRDPSE
 from fedbandit_jax.algos.arms.elimination import ShuffleDPSE as ShuffleDPSE
-from fedbandit_jax.algos.arms.halving import SequentialHalving as SequentialHalving
 from fedbandit_jax.algos.arms.phased import PhasedIMED as PhasedIMED
 from fedbandit_jax.algos.arms.phased import PhasedKLUCB as PhasedKLUCB
 from fedbandit_jax.algos.arms.phased import regret_lower_bound as regret_lower_bound
 from fedbandit_jax.algos.arms.phased_thompson import PhasedThompson as PhasedThompson
-from fedbandit_jax.algos.arms.thompson import ThompsonArms as ThompsonArms
 from fedbandit_jax.algos.arms.top_two import TopTwo as TopTwo
 from fedbandit_jax.algos.arms.top_two import characteristic_time as characteristic_time
 from fedbandit_jax.algos.arms.truncated import TruncatedSE as TruncatedSE
@@ -77,9 +75,7 @@ ALGORITHMS = {
     "adac_ucb": AdaCUCB,
     "phased_kl_ucb": PhasedKLUCB,
     "phased_imed": PhasedIMED,
-    "thompson_arms": ThompsonArms,
     "top_two": TopTwo,
-    "sequential_halving": SequentialHalving,
     "phased_thompson": PhasedThompson,
     "fclub": FCLUB,
     "homo": homo,

@@ -67,7 +67,6 @@ _TABLE: tuple[tuple[dict[str, tuple[Any, ...]], str], ...] = (
     ({"type": ("AdaCUCB",)}, WINE),
     ({"type": ("PhasedKLUCB", "PhasedIMED"), "sums.type": ("SE",)}, GREY),
     ({"type": ("PhasedKLUCB", "PhasedIMED")}, INDIGO),
-    ({"type": ("ThompsonArms",)}, SKY),
     ({"type": ("PhasedThompson",), "sums.type": ("SE",)}, GREY),
     ({"type": ("PhasedThompson",)}, PURPLE),
     ({"type": ("FCLUB",), **_ONE}, GREEN),  # Homo, Homo-DC and both with CDP

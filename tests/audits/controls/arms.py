@@ -85,22 +85,10 @@ def decides_by_exact_sums(honest, self, key, k, state, sums):
     return noisy._replace(active=active), report
 
 
-def recommends_by_exact_sums(honest, self, key, k, state, sums):
-    """One user decides which arm of two is recommended; the sums that are shown have their noise."""
-    noisy, report = honest(key, k, state, sums)
-    return noisy._replace(active=jnp.arange(len(sums.low)) == wide.to_float(sums).argmax()), report
-
-
 def unclipped(honest, self, rounding, own, k, rewards, inside):
     """Rewards that nobody bounds."""
     total = sum(jnp.where(there, x, 0).sum() for x, there in zip(rewards, inside))
     return wide.from_int32(jnp.round(total * jnp.asarray(self.steps)[k]).astype(jnp.int32))
-
-
-def broken_search():
-    """A search for the best arm whose recommendation is no function of what was released."""
-    case = arms(fb.algos.SequentialHalving(fb.algos.CDPSE(1.0, delta=1e-2)))
-    return changed(case, "best arm by exact sums", lambda bound: override(bound, conclude=recommends_by_exact_sums))
 
 
 def noise_of_the_first_level(bound):
@@ -122,26 +110,4 @@ def broken_elimination():
         changed(central, "elimination by exact sums", lambda bound: override(bound, conclude=decides_by_exact_sums)),
         protocolled(central, "unclipped rewards of arms", lambda one: override(one, collect=unclipped)),
         damaged_sum("a third of the Laplace noise", lambda noise: resized(noise, size=1 / 3), kind=fb.algos.DPSE),
-    ]
-
-
-def reuses(honest, self, key, k, state, sums):
-    """The noise of the first sample in all later ones."""
-    after, report = honest(key, k, state, sums)
-    before, now = (wide.to_float(one.sums) / self.steps for one in (state, after))
-    return after._replace(drawn=jnp.where((state.asked > 0).all(), state.drawn - before + now, after.drawn)), report
-
-
-def follows_exact_sums(honest, self, state, k):
-    """Samples are shown, and the arm of the largest exact mean is played."""
-    return honest(state._replace(drawn=wide.to_float(state.sums) / self.steps), k)
-
-
-def broken_samples():
-    """Samples of half the variance, with noise that is used again, or that decide nothing."""
-    case = arms(fb.algos.ThompsonArms(1.0, delta=1e-2, first=2, growth=1))
-    return [
-        changed(case, "half the variance of samples", lambda bound: resized(bound, std=0.5**0.5)),
-        changed(case, "noise of samples used again", lambda bound: override(bound, conclude=reuses)),
-        changed(case, "Thompson sampling by exact sums", lambda bound: override(bound, pulls=follows_exact_sums)),
     ]
