@@ -36,19 +36,18 @@ class _Tally:
     names: tuple[str, ...] = ()  # of the counters and then of the gauges, known after the first step
     arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # the mutable state, for checkpoints
 
-    def _joined(self, name: str, piece: np.ndarray) -> np.ndarray:
-        return np.concatenate([self.arrays[name], piece], 2) if name in self.arrays else piece
-
     def _curves(self, regret: np.ndarray, counts: np.ndarray, gauges: Iterable[np.ndarray] = ()) -> Curves:
-        n = counts.shape[-1]
-        counters = {name: _exact(counts[..., i]) for i, name in enumerate(self.names[:n])}
+        counters = {name: _exact(count) for name, count in zip(self.names, counts)}
         communication = {name: counters.pop(name) for name in COMMUNICATION}
         status = self.arrays["status"] | np.where(np.isfinite(self.arrays["total"]), 0, Status.NOT_FINITE)
-        return Curves(regret, communication, counters, status, dict(zip(self.names[n:], gauges)), records={})
+        return Curves(regret, communication, counters, status, dict(zip(self.names[len(counts) :], gauges)), records={})
 
 
 class RoundTally(_Tally):
-    """The curves recorded so far, of steps that cover the same rounds in every run."""
+    """The curves recorded so far, of steps that cover the same rounds in every run.
+
+    Tallies of one run share their curves. Each tally reads only the rounds that it has played.
+    """
 
     @property
     def played(self) -> int:
@@ -56,38 +55,44 @@ class RoundTally(_Tally):
         return int(self.arrays.get("rounds", 0)) * self.n_configs * self.n_seeds
 
     def add(self, metrics: Metrics, lengths: Sequence[int]) -> RoundTally:
-        """Adds steps with metrics (steps, S, C, ...) and their lengths in rounds."""
-        gap, sizes = np.asarray(metrics.gap), np.array(lengths, int)
-        keep = (np.arange(gap.shape[-1]) < sizes[:, None]).ravel()  # (steps * B,), played rounds
-        steps, seeds, configs, width = gap.shape
-        per_round = np.transpose(gap, (2, 1, 0, 3)).reshape(configs, seeds, steps * width)[..., keep]
-        played, old = int(self.arrays.get("rounds", 0)), self.arrays
-        total = old.get("total", np.zeros((configs, seeds)))
-        gaps = np.concatenate([total[..., None], per_round], -1)
-        curve = np.cumsum(gaps, axis=-1, dtype=np.float64)[..., 1:]  # equal bits for any chunks
+        """Adds steps with metrics (steps, S, C, ...) and their lengths in rounds, all equal but perhaps the last."""
         names, counts = _counted(metrics.report)
-        gauges = np.empty((configs, seeds, steps, len(metrics.gauges)))
-        for i, gauge in enumerate(metrics.gauges.values()):
-            gauges[..., i] = np.transpose(gauge, (2, 1, 0))
-        n, ends = len(names), played + np.cumsum(sizes)
-        start = np.broadcast_to([0.0] * n + [np.nan] * len(metrics.gauges), (configs, seeds, n + len(metrics.gauges)))
-        after = np.concatenate([old.get("last", start)[:, :, None], np.concatenate([counts, gauges], -1)], 2)
-        after[..., :n] = np.cumsum(after[..., :n], axis=2)  # counts and gauges after 0, 1, ... steps of this chunk
-        at = self.at[(self.at > played) & (self.at <= ends[-1])]
-        finished = np.searchsorted(ends, at, side="right")  # steps of this chunk ended by each recorded round
+        gauges = [np.transpose(gauge, (2, 1, 0)) for gauge in metrics.gauges.values()]
+        runs, n, m = (self.n_configs, self.n_seeds), len(names), len(gauges)
+        old = self.arrays or {
+            "rounds": np.asarray(0),
+            "total": np.zeros(runs),
+            "last": np.zeros((n + m, *runs)) + np.repeat([0, np.nan], [n, m])[:, None, None],
+            "status": np.zeros(runs, int),
+            "regret": np.zeros((*runs, len(self.at))),
+            "counts": np.zeros((n, *runs, len(self.at))),
+            "gauges": np.zeros((m, *runs, len(self.at))),
+        }
+        played = int(old["rounds"])
+        ends = played + np.cumsum(lengths)
+        new = slice(*np.searchsorted(self.at, [played, ends[-1]], side="right"))
+        gap = np.transpose(metrics.gap, (2, 1, 0, 3)).reshape(*runs, -1)[..., : sum(lengths)]
+        regret = np.concatenate([old["total"][..., None], gap], -1)
+        np.cumsum(regret, -1, out=regret)  # in float64, and from the total on: equal bits for any chunks
+        old["regret"][..., new] = np.take(regret, self.at[new] - played, -1)
+        finished = np.searchsorted(ends, self.at[new], side="right")  # steps of this chunk ended by each recorded round
+        last = []
+        for i, (curve, steps) in enumerate(zip([*old["counts"], *old["gauges"]], [*counts, *gauges])):
+            after = np.concatenate([old["last"][i, ..., None], steps], -1)  # 0, 1, ... steps of this chunk
+            after = np.cumsum(after, -1) if i < n else after
+            curve[..., new] = np.take(after, finished, -1)
+            last.append(after[..., -1])
         return dataclasses.replace(self, names=(*names, *metrics.gauges), arrays={
-            "rounds": np.asarray(ends[-1]),
-            "total": curve[..., -1],
-            "last": after[:, :, -1],
-            "status": old.get("status", 0) | _status(metrics.report),
-            "regret": self._joined("regret", curve[..., at - played - 1]),
-            "counts": self._joined("counts", after[:, :, finished, :n]),
-            "gauges": self._joined("gauges", after[:, :, finished, n:]),
+            **old,
+            "rounds": ends[-1],
+            "total": regret[..., -1].copy(),
+            "last": np.array(last).reshape(n + m, *runs),
+            "status": old["status"] | _status(metrics.report),
         })  # fmt: skip
 
     def curves(self) -> Curves:
         """Returns all curves recorded so far."""
-        return self._curves(self.arrays["regret"], self.arrays["counts"], np.moveaxis(self.arrays["gauges"], -1, 0))
+        return self._curves(*(self.arrays[name] for name in ("regret", "counts", "gauges")))
 
 
 class StretchTally(_Tally):
@@ -107,13 +112,17 @@ class StretchTally(_Tally):
         gap, rounds = (np.moveaxis(np.asarray(x, np.float64), 0, 2).swapaxes(0, 1)
                        for x in (metrics.gap, metrics.rounds))  # fmt: skip
         names, counts = _counted(metrics.report)
+
+        def joined(name: str, piece: np.ndarray) -> np.ndarray:
+            return np.concatenate([self.arrays.get(name, piece[:, :, :0]), piece], 2)
+
         total = self.arrays.get("total", 0) + (gap * rounds).sum((2, 3))
         return dataclasses.replace(self, names=names, arrays={
             "total": total,
             "status": self.arrays.get("status", 0) | _status(metrics.report),
-            "gap": self._joined("gap", gap),
-            "rounds": self._joined("rounds", rounds),
-            "counts": self._joined("counts", counts),
+            "gap": joined("gap", gap),
+            "rounds": joined("rounds", rounds),
+            "counts": joined("counts", np.moveaxis(counts, 0, -1)),
         })  # fmt: skip
 
     def curves(self) -> Curves:
@@ -130,7 +139,7 @@ class StretchTally(_Tally):
             regret[run] = np.interp(at, starts, np.concatenate([[0], np.cumsum(slopes[run] * rounds[run])]))
             finished = np.searchsorted(np.cumsum(rounds[run].sum(-1)), at, side="right")
             counted[run] = np.concatenate([np.zeros((1, len(self.names))), np.cumsum(counts[run], 0)])[finished]
-        return self._curves(regret, counted)
+        return self._curves(regret, np.moveaxis(counted, -1, 0))
 
 
 Tally = RoundTally | StretchTally
@@ -140,8 +149,8 @@ def _counted(report: Report) -> tuple[tuple[str, ...], np.ndarray]:
     steps, seeds, configs = np.shape(report.rounds)
     floats, bits = (np.asarray(x, float).reshape(steps, seeds, configs, -1) for x in (report.floats, report.float_bits))
     sent = [np.asarray(report.rounds, float), floats.sum(-1), (floats * bits).sum(-1)]
-    counts = np.stack([*sent, *(np.asarray(count, float) for count in report.counts.values())], -1)
-    return (*COMMUNICATION, *report.counts), np.transpose(counts, (2, 1, 0, 3))
+    counts = np.stack([*sent, *(np.asarray(count, float) for count in report.counts.values())])
+    return (*COMMUNICATION, *report.counts), np.transpose(counts, (0, 3, 2, 1))  # (n, C, S, steps)
 
 
 def _status(report: Report) -> np.ndarray:

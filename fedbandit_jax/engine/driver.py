@@ -28,7 +28,7 @@ from fedbandit_jax.engine.prepare import Configuration, seeds_together, set_up
 from fedbandit_jax.engine.runners import Runner
 from fedbandit_jax.engine.runners.runner import ROWS
 from fedbandit_jax.interfaces import certificate_of
-from fedbandit_jax.report.result import Result, concat
+from fedbandit_jax.report.result import Result, concat, end_to_end
 
 AHEAD = 2  # programs compiled while another runs
 PATIENCE = 5.0  # seconds of compilation before a message, if there is no progress bar
@@ -84,7 +84,7 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
             curves = run_program(play, _with_most_steps(group), at=at, bar=bar, checkpoints=checkpoints, program=i)
             for j, label in enumerate(labels):
                 parts.setdefault(label, []).append(jax.tree.map(lambda curve, j=j: curve[j], curves))
-    by_label = {label: jax.tree.map(lambda *x: np.concatenate(x), *found) for label, found in parts.items()}
+    by_label = {label: jax.tree.map(end_to_end, *found) for label, found in parts.items()}
     account = {
         **provenance(),
         "seconds": round(time.monotonic() - started, 3),

@@ -125,7 +125,8 @@ class Measured:
     def _of(self, labels: Sequence[str]) -> Self:
         if self.regret.ndim == 2:
             return self
-        rows = [self.labels.index(label) for label in labels]
+        rows: Any = [self.labels.index(label) for label in labels]
+        rows = slice(rows[0], rows[0] + 1) if len(rows) == 1 else rows  # a view, since curves may be large
         of_labels = {kind: {label: self.config[kind][label] for label in labels} for kind in OF_LABELS}
         certificates = {label: self.certificates[label] for label in labels}
         return self._each(lambda array: array[rows], certificates=certificates, config={**self.config, **of_labels})

@@ -97,13 +97,14 @@ def concat(results: Sequence[Result]) -> Result:
     if len(set(labels)) < len(labels):
         raise BadValue("labels", "must be unique", labels)
 
-    def row(result: Result, array: np.ndarray) -> np.ndarray:
-        return array if result.regret.ndim == 3 else array[None]
+    def rows(parts: Sequence[np.ndarray]) -> np.ndarray:
+        pairs = zip(results, parts)
+        return end_to_end(*(array if result.regret.ndim == 3 else array[None] for result, array in pairs))
 
     of_labels = {kind: {k: v for r in results for k, v in r.config[kind].items()} for kind in OF_LABELS}
     return dataclasses.replace(
         first,
-        **_joined(results, lambda parts: np.concatenate([row(*pair) for pair in zip(results, parts)])),
+        **_joined(results, rows),
         certificates={label: c for result in results for label, c in result.certificates.items()},
         config={**first.config, **of_labels},
     )
@@ -130,16 +131,19 @@ def _along_seeds(results: Sequence[Result]) -> Result:
     return dataclasses.replace(first, **joined, config={**first.config, "seeds": spans(seeds)})
 
 
+def end_to_end(*arrays: np.ndarray) -> np.ndarray:
+    """Joins arrays along their first axis. A single array is not copied, since curves of many seeds are large."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
 def _joined(results: Sequence[Result], join: Callable[[list[np.ndarray]], np.ndarray]) -> dict[str, Any]:
     """Joins the arrays of several results, with 0 for missing counters, and NaN for missing gauges."""
     absent = {"communication": 0, "counts": 0, "gauges": math.nan}
     found: dict[str, Any] = {name: join([getattr(result, name) for result in results]) for name in ("regret", "status")}
     for kind in CURVES:
         names = dict.fromkeys(name for result in results for name in getattr(result, kind))
-        nothing = [np.full(result.regret.shape, absent[kind]) for result in results]
-        found[kind] = {
-            name: join([getattr(r, kind).get(name, zeros) for r, zeros in zip(results, nothing)]) for name in names
-        }
+        held = [(getattr(result, kind), np.broadcast_to(absent[kind], result.regret.shape)) for result in results]
+        found[kind] = {name: join([own.get(name, nothing) for own, nothing in held]) for name in names}
     kept: dict[str, tuple[Result, np.ndarray]] = {}  # name -> first result with the record, and its rounds
     for result in results:
         for name, rounds in result.record_rounds.items():
