@@ -19,7 +19,6 @@ from fedbandit_jax.algos import (
     CDPSE,
     DPSE,
     LDPSE,
-    RRSE,
     SE,
     AdaCUCB,
     DistCDPSE,
@@ -29,7 +28,6 @@ from fedbandit_jax.algos import (
     PhasedThompson,
     ShuffleDPSE,
     TopTwo,
-    TruncatedSE,
 )
 from fedbandit_jax.algos.arms.loop import AdaCState
 from fedbandit_jax.audits.case import Case
@@ -143,7 +141,7 @@ def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
 
 
 def arms(
-    algo: SE | DPSE | AdaCUCB | PhasedKLUCB | PhasedThompson | TopTwo | TruncatedSE,
+    algo: SE | DPSE | AdaCUCB | PhasedKLUCB | PhasedThompson | TopTwo,
     *,
     messages: bool = False,
     name: str | None = None,
@@ -154,7 +152,6 @@ def arms(
     must move by at most 1. Confidence radii of the last batch are so small that noise decides which arm is dropped.
     Without noise, one user would. Algorithms of one arm at a time run three batches. These are two users of either arm,
     and the next batch of the better one. Noise decides which it is. `TopTwo` has first batches of four users or more.
-    `TruncatedSE` has sums of rewards that are mapped to [0, 1].
 
     Args:
         algo: the algorithm.
@@ -167,8 +164,8 @@ def arms(
     """
     one_arm = AdaCUCB, PhasedKLUCB, PhasedThompson, TopTwo
     kinds = "a private variant of an fb.algos.SE, or another private algorithm of arms"
-    validate.instance("algo", algo, (SE, DPSE, *one_arm, TruncatedSE), kinds)
-    sums = algo.sums if isinstance(algo, (*one_arm, TruncatedSE)) else algo
+    validate.instance("algo", algo, (SE, DPSE, *one_arm), kinds)
+    sums = algo.sums if isinstance(algo, one_arm) else algo
     if not hasattr(sums, "epsilon"):
         raise BadValue("algo", "must be private", algo.name, got=f"{algo.name}")
     spec = _spec(N_ARMS)
@@ -250,15 +247,13 @@ def shipped_arms() -> list[Case]:
     phased = arms(PhasedKLUCB(CDPSE(EPSILON, delta=DELTA), growth=3), name="Phased KL-UCB central")
     sampled = arms(PhasedThompson(CDPSE(EPSILON, delta=DELTA), first=2), name="Phased Thompson central")
     best = arms(TopTwo(CDPSE(EPSILON, delta=DELTA), growth=2), name="Top Two central")
-    heavy = arms(TruncatedSE(CDPSE(EPSILON, delta=DELTA, growth=16)), name="Truncated SE central")
     return [
         *map(case, VARIANTS),
-        *(case(kind, messages=True) for kind in (*shares, RRSE)),
+        *(case(kind, messages=True) for kind in shares),
         *adac,
         phased,
         sampled,
         best,
-        heavy,
     ]
 
 

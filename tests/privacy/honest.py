@@ -95,8 +95,6 @@ HONEST = {  # a recipe, its users, and perhaps its horizon: every trust model, r
     "KL-UCB": (A.PhasedKLUCB(A.DistDPSE(1.0)), ARMS, 60),
     "samples of sums": (A.PhasedThompson(A.CDPSE(1.0), first=2), ARMS, 60),
     "top two": (A.TopTwo(A.DistDPSE(1.0)), ARMS, 60),
-    "truncated": (A.TruncatedSE(A.CDPSE(1.0)), ARMS, 60),
-    "flipped bits": (A.TruncatedSE(A.RRSE(1.0, corrupted="messages"), corruption=0.1), ARMS, 60),
     **{label: (elimination(label), ARMS, 5000 if label == "DP-SE" else 500) for label in LABELS},
 }  # fmt: skip
 

@@ -8,7 +8,6 @@ import numpy as np
 from _damage import changed, damaged_sum, honest_sum, override, protocolled, resized, turned
 
 import fedbandit_jax as fb
-from fedbandit_jax.audits import arms
 from fedbandit_jax.core import wide
 from fedbandit_jax.privacy.integers.noise import PolyaNoise
 
@@ -53,11 +52,6 @@ NOISES = {  # change of the noise, and options
     "half the local noise": (
         own(share=lambda honest, self, *given: honest(*given) // 2), LOCAL | MESSAGES,
     ),
-    "one bit in four is never flipped": (
-        own(share=lambda honest, self, key, k, n, shape: honest(key, k, n, shape)
-            * jax.random.bernoulli(jax.random.fold_in(key, 1), 0.75, shape)),
-        MESSAGES | dict(kind=fb.algos.RRSE),
-    ),
     "local noise in messages only": (  # and none in the sum of all, which is simulated in their place
         own(total=lambda honest, self, *given: jax.tree.map(jnp.zeros_like, honest(*given))), LOCAL,
     ),
@@ -89,18 +83,6 @@ def unclipped(honest, self, rounding, own, k, rewards, inside):
     """Rewards that nobody bounds."""
     total = sum(jnp.where(there, x, 0).sum() for x, there in zip(rewards, inside))
     return wide.from_int32(jnp.round(total * jnp.asarray(self.steps)[k]).astype(jnp.int32))
-
-
-def noise_of_the_first_level(bound):
-    """The truncation level grows, and the noise is that of the first one: rewards have more steps."""
-    growth = np.resize(bound.level / bound.level[0], len(bound.protocol.steps))
-    return replace(bound, protocol=replace(bound.protocol, steps=bound.protocol.steps * growth))
-
-
-def broken_truncation():
-    """A sum of rewards, of which one moves it by more than its noise is made for."""
-    case = arms(fb.algos.TruncatedSE(fb.algos.CDPSE(1.0, delta=1e-2, growth=16)))
-    return changed(case, "noise that does not grow with the truncation level", noise_of_the_first_level)
 
 
 def broken_elimination():
