@@ -1,4 +1,4 @@
-"""Draws how many users private searches for the best arm need, against epsilon.
+"""Draws how many users private searches for the best arm need, and how often they are wrong, against epsilon.
 
 In the limit of rare errors an epsilon-DP algorithm of a trusted server needs T* log(1 / delta) users or more on
 average, with the characteristic time T* by Jourdan & Azize (2025). Elimination is from Chowdhury & Zhou (2023); its
@@ -17,9 +17,11 @@ import fedbandit_jax as fb
 
 EPSILONS = (0.1, 1.0, 10.0)
 DELTA = 0.05
+BUDGETS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # of users, in units of T*
 RECORD = {"recommended": fb.record.final(fb.record.recommended)}
-USERS, ROUNDS, TOP = "users", "rounds", "Top Two"
+USERS, ERRORS, ROUNDS, TOP = "users", "errors", "rounds", "Top Two"
 LOOKS = {TOP: "#332288 o", "elimination": "#E69F00 s"}
+LOOKS |= {"ε = 0.1": "#0072B2 o", "ε = 1": "#009E73 s", "ε = 10": "#D55E00 ^"}
 
 
 def eliminated(env: Any, epsilon: float, **run: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -47,6 +49,11 @@ def measure(options: Size) -> list[Curve]:
             found[TOP].append((best.rounds / unit / -np.log(DELTA), best.communication))
             until, rounds = eliminated(env, epsilon, **run)
             found["elimination"].append((until / unit / -np.log(DELTA), rounds))
+            errors = []
+            for users in (round(budget * unit) for budget in BUDGETS):
+                once: dict[str, Any] = run | dict(horizon=users, stride=users, record=RECORD)
+                errors.append(~fb.best_arm(fb.simulate(env, fb.algos.SequentialHalving(sums), **once)).right)
+            curves.append(Curve(f"{ERRORS}, {title}", f"ε = {epsilon:g}", BUDGETS, errors))
         note = f"wrong in at most {100 * wrong:.1f} % (upper ends of 95 % intervals)"
         for label, values in found.items():
             for kind, y in zip((USERS, ROUNDS), zip(*values)):
@@ -57,19 +64,22 @@ def measure(options: Size) -> list[Curve]:
 def picture(curves: list[Curve]) -> Picture:
     shown, seen = [], []
     for title in INSTANCES:
-        users = dressed(pick(curves, f"{USERS}, {title}"), LOOKS)
+        users, errors = (dressed(pick(curves, f"{kind}, {title}"), LOOKS) for kind in (USERS, ERRORS))
         words = title, "ε", "users over T* log(1 / δ)"
         shown.append(Panel(users, *words, xticks=users[0].x, level={"lower bound, for rare errors": 1}, **LOGS))
+        words = f"sequential halving, {title}", "budget over T*", "share of wrong arms"
+        shown.append(Panel(errors, *words, xscale="log", xticks=BUDGETS, spread=0.04))
         for one, many in zip(users, pick(curves, f"{ROUNDS}, {title}")):
             values = ", ".join(f"{pm(y, e, 1)} at ε = {x:g}" for x, y, e in zip(one.x, one.mean, one.error))
             rounds = ", ".join(f"{y:.0f}" for y in many.mean)
             seen.append(f"{title}, {one.label}: {values}; {rounds} rounds of communication. {one.note}".strip())
     return Picture(
         shown,
-        "Evidence stops earlier than elimination",
+        "Evidence stops early; halving needs few rounds",
         f"Bernoulli arms, δ = {DELTA}, {curves[0].n_seeds} seeds, mean ± s.e. All are certified: ε-DP with a trusted "
         "server. T* is the characteristic time. 5 arms have means 0.75 to 0.25, and of 10 close arms one has 0.55",
         " ".join(seen),
+        shape=(2, 2),
     )
 
 

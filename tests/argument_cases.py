@@ -261,6 +261,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
         **dict(n_arms=(3, count(2)), instance="easy", means=(None, array(1))),
         **dict(rewards="gaussian", noise_std=(0.1, positive), shape=None),
     ),
+    E.contaminate: dict(env=E.arms(3), share=(0.1, number(0, 0.5)), favoured=(1, count(0, 2))),
     E.returning: dict(n_users=(5, count(high=10**6)), arrivals=("uniform", array(1)), session=(2, count(high=2**30))),
     E.drift: dict(when=(5, either(count(high=2**31 - 2), increasing)), how="jump"),
     E.delay: dict(rounds=(5, count(high=10**4)), law="fixed"),
@@ -294,6 +295,11 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     A.DPSE: ARMS,
     **{kind: ARMS | BATCHES for kind in (A.CDPSE, A.LDPSE, A.DistDPSE, A.ShuffleDPSE)},
     **{kind: ARMS | BATCHES | dict(scale=(10.0, number(1, 2**24))) for kind in (A.DistRDPSE, A.DistCDPSE)},
+    A.RRSE: ARMS | BATCHES | dict(corrupted="messages"),
+    A.TruncatedSE: dict(
+        **dict(sums=(A.CDPSE(1.0), a(A.SE)), moment=(1.0, number(1e-6, 1e12)), order=(2.0, number(1.1, 16))),
+        **dict(corruption=(0.1, number(0, 0.5)), level=(None, either(none, number(1e-6, 1e12)))),
+    ),
     A.AdaCUCB: dict(sums=(A.CDPSE(1.0), a(A.SE))),
     **{
         kind: dict(sums=(A.CDPSE(1.0), a(A.SE)), growth=(1.5, number(1.001, 16)))
@@ -303,7 +309,11 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
         **dict(first=(4, count()), growth=(1.5, number(1, 16)), variance=(1.0, number(1e-6, 1e6))),
         **dict(sums=(A.CDPSE(1.0), a(A.SE))),
     ),
+    A.ThompsonArms: dict(
+        **dict(first=(4, count()), growth=(1.5, number(1, 16)), variance=(1.0, number(1e-6, 1e6)), inflate="factor")
+    ),
     A.TopTwo: dict(sums=(A.CDPSE(1.0), a(A.SE)), failure=(0.1, number(1e-300, 0.5)), growth=(1.5, number(1.001, 16))),
+    A.SequentialHalving: dict(sums=(A.CDPSE(1.0), a(A.SE)), budget=(10, either(none, count(4)))),
     A.characteristic_time: dict(means=([0.5, 0.6], array(1)), epsilon=(1.0, number(1e-9))),
     A.regret_lower_bound: dict(means=([0.5, 0.6], array(1)), epsilon=(1.0, number(1e-9)), horizon=(10, count(2))),
     A.FCLUB: dict(

@@ -37,6 +37,8 @@ TABLE = E.replay(np.tile(ITEMS, (M, 1)), np.full(M, K), np.array([0.2, 0.5, 0.9]
 USERS = E.clustered(4, 2, 2, n_arms=K, dim=D)
 ARMS = E.arms(means=[0.9, 0.5, 0.3], rewards="bernoulli")
 ARMS_BACK = E.returning(ARMS, 4)
+PARETO = E.arms(means=[0.9, 0.5, 0.3], rewards="pareto", shape=[2.5, 3.0, 8.0])
+LIES = E.contaminate(ARMS, 0.1, favoured=2)
 
 
 class Example(NamedTuple):
@@ -72,7 +74,8 @@ GOSSIP_UCB, GOSSIP = (
 PHASED = "algos/linear/test_phased.py::test_dp_dpe"
 CLUSTERING, GROUPED = "algos/clusters/test_clustering.py", "algos/clusters/test_grouped.py"
 ELIMINATING, ADAC = "algos/arms/test_elimination.py", "algos/arms/test_adac.py"
-TOP_TWO = "algos/arms/test_best_arm.py::test_top_two_user_by_user"
+TRUNCATED = "algos/arms/test_truncated.py::test_user_by_user"
+BEST_ARM = "algos/arms/test_best_arm.py::test_{}_user_by_user"
 
 
 def silos(name, policy, privacy=None, schedule=6, env=SCRIPT, **more):
@@ -226,6 +229,11 @@ MULTI_ARMED = [
     *deep(
         proved("Dist-RDP-SE, messages", SharesRDPSE(1.0, radius="exact"), ARMS, oracle=ELIMINATING, audit="arms"),
         elimination("Dist-RDP-SE", ARMS_BACK, "Dist-RDP-SE, users", unit=BY_BATCH),
+        proved("RR-SE", A.RRSE(3.0), ARMS, card="RR-SE", oracle=TRUNCATED, audit="arms"),
+        proved("Truncated SE", A.TruncatedSE(A.DistDPSE(1.0), moment=1.2), PARETO, card="Truncated SE",
+               oracle=TRUNCATED, audit="arms"),
+        proved("Truncated SE, corrupted", A.TruncatedSE(A.RRSE(2.0, corrupted="messages"), corruption=0.01), LIES,
+               oracle=TRUNCATED, audit="arms"),
         Example("AdaC-UCB, plain", A.AdaCUCB(), ARMS, oracle=ADAC),
         proved("AdaC-UCB", A.AdaCUCB(A.LDPSE(1.0, radius="exact")), ARMS,
                card="AdaC-UCB", oracle=ADAC, audit="arms"),
@@ -233,7 +241,14 @@ MULTI_ARMED = [
         proved("Phased IMED", A.PhasedIMED(A.LDPSE(1.0)), ARMS, card="Phased IMED", oracle=ADAC, audit="arms"),
         proved("Phased Thompson", A.PhasedThompson(A.DistRDPSE(1.0), first=4), ARMS,
                card="Phased Thompson", oracle=ADAC, audit="arms"),
-        proved("Top Two", A.TopTwo(A.DistRDPSE(1.0)), ARMS, card="Top Two", oracle=TOP_TWO, audit="arms"),
+        proved("Thompson, arms", A.ThompsonArms(1.0, first=4), ARMS, card="Thompson, arms",
+               oracle="algos/arms/test_thompson.py::test_user_by_user", audit="arms"),
+        proved("Top Two", A.TopTwo(A.DistRDPSE(1.0)), ARMS, card="Top Two", oracle=BEST_ARM.format("top_two"),
+               audit="arms"),
+        proved("Sequential halving", A.SequentialHalving(A.CDPSE(1.0), budget=30), ARMS, card="Sequential halving",
+               oracle=BEST_ARM.format("halving"), audit="arms"),
+        proved("Sequential halving, users", A.SequentialHalving(A.DistDPSE(1.0, unit=BY_BATCH), budget=30), ARMS_BACK,
+               oracle=BEST_ARM.format("halving"), audit="arms"),
     ),
 ]  # fmt: skip
 FAMILIES = SILOS, DEAR, UNSTEADY, NO_SERVER, CLUSTERS, MULTI_ARMED
@@ -253,13 +268,14 @@ WORLDS = {
                for contexts, rewards in (("fresh", "gaussian"), ("fixed", "bernoulli"), ("fresh", "clipped_gaussian"))],
     "replay": [TABLE, SCRIPT],
     "gap": [E.gap(M, K, D, rewards=rewards) for rewards in ("bernoulli", "gaussian")],
-    "arms": [*(E.arms(n_arms=K, rewards=rewards) for rewards in ("gaussian", "bernoulli"))],
+    "arms": [*(E.arms(n_arms=K, rewards=rewards) for rewards in ("gaussian", "bernoulli")), PARETO],
     "clustered": [USERS, E.clustered(4, 2, 2, n_arms=K, dim=D, arrivals=[1, 2, 3, 4], rewards="gaussian")],
     "community": [E.community(ITEMS, 0.5 * ITEMS[[0, 1, 1]], np.array([0, 1, 1]), n_servers=2, n_arms=K)],
     "returning": [BACK, ARMS_BACK],
     "dropout": [AWAY],
     "delay": [LATE],
     "drift": [E.drift(SPHERE, 3), E.drift(SPHERE, 4, "slide"), E.drift(E.arms(n_arms=K), 2)],
+    "contaminate": [LIES],
     "corrupt": [E.corrupt(SPHERE, [2], "collude"), E.corrupt(SPHERE, [2], "large")],
     "rejection": [E.rejection(logged(propensity="share"))],
 }  # fmt: skip

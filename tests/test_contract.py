@@ -132,7 +132,7 @@ def its_numbers_are_no_programs(row):
     floats = {path: x for path, x in values.items() if type(x) is float and 0 < x < math.inf}
     factors = {path: 0.1 if path.endswith("epsilon") else 1.01 if x >= 1 else 0.99 for path, x in floats.items()}
     others = {path: x * factors[path] for path, x in floats.items() if not static.search(path)}
-    if row.name != "Shuffle-DP-SE":  # too few users
+    if row.name != "Shuffle-DP-SE" and not isinstance(row.algo, A.TruncatedSE):  # too few users; or theory only
         others |= {path: RADII[x] for path, x in values.items() if path.endswith("radius")}
     if isinstance(getattr(row.algo, "schedule", None), S.LogDet):
         others["schedule.threshold"] = "M^1.5"

@@ -7,17 +7,21 @@ from fedbandit_jax.algos.arms.adac_ucb import AdaCUCB as AdaCUCB
 from fedbandit_jax.algos.arms.elimination import CDPSE as CDPSE
 from fedbandit_jax.algos.arms.elimination import DPSE as DPSE
 from fedbandit_jax.algos.arms.elimination import LDPSE as LDPSE
+from fedbandit_jax.algos.arms.elimination import RRSE as RRSE
 from fedbandit_jax.algos.arms.elimination import SE as SE
 from fedbandit_jax.algos.arms.elimination import DistCDPSE as DistCDPSE
 from fedbandit_jax.algos.arms.elimination import DistDPSE as DistDPSE
 from fedbandit_jax.algos.arms.elimination import DistRDPSE as DistRDPSE
 from fedbandit_jax.algos.arms.elimination import ShuffleDPSE as ShuffleDPSE
+from fedbandit_jax.algos.arms.halving import SequentialHalving as SequentialHalving
 from fedbandit_jax.algos.arms.phased import PhasedIMED as PhasedIMED
 from fedbandit_jax.algos.arms.phased import PhasedKLUCB as PhasedKLUCB
 from fedbandit_jax.algos.arms.phased import regret_lower_bound as regret_lower_bound
 from fedbandit_jax.algos.arms.phased_thompson import PhasedThompson as PhasedThompson
+from fedbandit_jax.algos.arms.thompson import ThompsonArms as ThompsonArms
 from fedbandit_jax.algos.arms.top_two import TopTwo as TopTwo
 from fedbandit_jax.algos.arms.top_two import characteristic_time as characteristic_time
+from fedbandit_jax.algos.arms.truncated import TruncatedSE as TruncatedSE
 from fedbandit_jax.algos.clusters.club import CLUB as CLUB
 from fedbandit_jax.algos.clusters.fclub import FCLUB as FCLUB
 from fedbandit_jax.algos.clusters.grouped import Grouped as Grouped
@@ -64,14 +68,18 @@ ALGORITHMS = {
     "dp_se": DPSE,
     "cdp_se": CDPSE,
     "ldp_se": LDPSE,
+    "rr_se": RRSE,
     "dist_dp_se": DistDPSE,
     "dist_rdp_se": DistRDPSE,
     "dist_cdp_se": DistCDPSE,
     "shuffle_dp_se": ShuffleDPSE,
+    "truncated_se": TruncatedSE,
     "adac_ucb": AdaCUCB,
     "phased_kl_ucb": PhasedKLUCB,
     "phased_imed": PhasedIMED,
+    "thompson_arms": ThompsonArms,
     "top_two": TopTwo,
+    "sequential_halving": SequentialHalving,
     "phased_thompson": PhasedThompson,
     "fclub": FCLUB,
     "homo": homo,

@@ -19,6 +19,7 @@ from fedbandit_jax.algos import (
     CDPSE,
     DPSE,
     LDPSE,
+    RRSE,
     SE,
     AdaCUCB,
     DistCDPSE,
@@ -26,10 +27,14 @@ from fedbandit_jax.algos import (
     DistRDPSE,
     PhasedKLUCB,
     PhasedThompson,
+    SequentialHalving,
     ShuffleDPSE,
+    ThompsonArms,
     TopTwo,
+    TruncatedSE,
 )
 from fedbandit_jax.algos.arms.loop import AdaCState
+from fedbandit_jax.algos.arms.thompson import phases
 from fedbandit_jax.audits.case import Case
 from fedbandit_jax.audits.messages import by_message
 from fedbandit_jax.core import struct, validate, wide
@@ -141,7 +146,7 @@ def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
 
 
 def arms(
-    algo: SE | DPSE | AdaCUCB | PhasedKLUCB | PhasedThompson | TopTwo,
+    algo: SE | DPSE | AdaCUCB | PhasedKLUCB | PhasedThompson | ThompsonArms | TopTwo | SequentialHalving | TruncatedSE,
     *,
     messages: bool = False,
     name: str | None = None,
@@ -151,7 +156,9 @@ def arms(
     One user's reward is replaced (adjacency "replace"). Under equal randomness the sums of one batch, or one message,
     must move by at most 1. Confidence radii of the last batch are so small that noise decides which arm is dropped.
     Without noise, one user would. Algorithms of one arm at a time run three batches. These are two users of either arm,
-    and the next batch of the better one. Noise decides which it is. `TopTwo` has first batches of four users or more.
+    and the next batch of the better one. Noise decides which it is. `ThompsonArms` shows all its samples, and all
+    other users have a reward of 0. `TopTwo` has first batches of four users or more. `SequentialHalving` runs one batch
+    of `budget` users, and noise decides which arm stays. `TruncatedSE` has sums of rewards that are mapped to [0, 1].
 
     Args:
         algo: the algorithm.
@@ -160,12 +167,14 @@ def arms(
 
     Raises:
         TypeError: `algo` is another algorithm.
-        ValueError: the algorithm is not private, or its first batch is odd, for an elimination.
+        ValueError: the algorithm is not private, or its first batch is odd, for an elimination or halving.
     """
     one_arm = AdaCUCB, PhasedKLUCB, PhasedThompson, TopTwo
     kinds = "a private variant of an fb.algos.SE, or another private algorithm of arms"
-    validate.instance("algo", algo, (SE, DPSE, *one_arm), kinds)
-    sums = algo.sums if isinstance(algo, one_arm) else algo
+    validate.instance("algo", algo, (SE, DPSE, *one_arm, ThompsonArms, SequentialHalving, TruncatedSE), kinds)
+    if isinstance(algo, ThompsonArms):
+        return _samples(algo, name)
+    sums = algo.sums if isinstance(algo, (*one_arm, SequentialHalving, TruncatedSE)) else algo
     if not hasattr(sums, "epsilon"):
         raise BadValue("algo", "must be private", algo.name, got=f"{algo.name}")
     spec = _spec(N_ARMS)
@@ -175,6 +184,12 @@ def arms(
         horizon = N_ARMS * first + second  # three batches, since the last one's rewards would come again
         bound = algo.bind(spec, horizon)
         return _case(algo, bound, SumsOfUsers.of(bound, horizon), [first, first, second], name)
+    if isinstance(algo, SequentialHalving):
+        horizon = 8 if algo.budget is None else algo.budget
+        bound = algo.bind(spec, horizon)
+        if (users := int(bound.users[0, N_ARMS])) % 2:
+            raise BadValue("algo", "must have an even number of users per arm, half its budget", users)
+        return _case(algo, bound, SumsOfUsers.of(bound, horizon), [users], name)
     first = sums.growth if isinstance(sums, SE) else int(algo.bind(spec, 10**6).users[0, N_ARMS])
     if first % 2:
         raise BadValue("algo", "must have an even growth, its first batch", first)
@@ -187,6 +202,21 @@ def arms(
     radius[len(sizes) - 1 :] = 1 / (4 * sizes[-1])  # one user decides which arm is dropped
     mechanism = SumsOfUsers.of(dataclasses.replace(bound, radius=radius), horizon)
     return _case(algo, bound, mechanism, sizes, f"{algo.name}{' messages' * messages}" if name is None else name)
+
+
+def _samples(algo: ThompsonArms, name: str | None) -> Case:
+    """Builds a case of two first phases and four later ones at most, all of them one block of users."""
+    horizon = N_ARMS * algo.first + 4 * int(phases(algo.first, algo.growth, 17 * algo.first)[1])
+    bound = algo.bind(_spec(N_ARMS), horizon)
+    largest = int(bound.sizes[np.cumsum(bound.sizes) <= horizon].max())
+    certificate = certify(bound)
+    return Case.of(
+        _neighbours([1] * (int(bound.n_batches) - 1), largest + largest % 2),  # the horizon cuts the last batch
+        name=algo.name if name is None else name,
+        mechanism=SumsOfUsers.of(bound, horizon),
+        epsilon=certificate.epsilon_exact or 0.0,
+        delta=certificate.delta or 0.0,
+    )
 
 
 def _case(algo: Any, bound: Any, mechanism: Any, sizes: Sequence[int], name: str | None) -> Case:
@@ -212,9 +242,9 @@ def _case(algo: Any, bound: Any, mechanism: Any, sizes: Sequence[int], name: str
     )
 
 
-def _neighbours(sizes: Sequence[int]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _neighbours(sizes: Sequence[int], n: int | None = None) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Makes pairs of rewards (S, K, n) that differ in one user. Batch k has `sizes[k]` users or more of every arm."""
-    shape = len(sizes), N_ARMS, max(sizes)
+    shape = len(sizes), N_ARMS, max(sizes) if n is None else n
 
     def pair(k: int, arm: int, i: int, one: float, other: float, rest: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
         both = np.full((2, *shape), rest, np.float32)
@@ -246,14 +276,20 @@ def shipped_arms() -> list[Case]:
     ]
     phased = arms(PhasedKLUCB(CDPSE(EPSILON, delta=DELTA), growth=3), name="Phased KL-UCB central")
     sampled = arms(PhasedThompson(CDPSE(EPSILON, delta=DELTA), first=2), name="Phased Thompson central")
-    best = arms(TopTwo(CDPSE(EPSILON, delta=DELTA), growth=2), name="Top Two central")
+    thompson = arms(ThompsonArms(EPSILON, delta=DELTA, first=2, growth=1), name="ThompsonArms central")
+    central = CDPSE(EPSILON, delta=DELTA)
+    searches = TopTwo(central, growth=2), SequentialHalving(central)
+    best = [arms(one, name=f"{one.name} central") for one in searches]
+    heavy = arms(TruncatedSE(CDPSE(EPSILON, delta=DELTA, growth=16)), name="Truncated SE central")
     return [
         *map(case, VARIANTS),
-        *(case(kind, messages=True) for kind in shares),
+        *(case(kind, messages=True) for kind in (*shares, RRSE)),
         *adac,
         phased,
         sampled,
-        best,
+        thompson,
+        *best,
+        heavy,
     ]
 
 

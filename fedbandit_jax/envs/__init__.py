@@ -1,7 +1,10 @@
 """Environments, which decide arrivals, offers and rewards."""
 
+from fedbandit_jax.envs.arms import ContaminatedArms as ContaminatedArms
+from fedbandit_jax.envs.arms import ParetoArms as ParetoArms
 from fedbandit_jax.envs.arms import RandomArms as RandomArms
 from fedbandit_jax.envs.arms import arms as arms
+from fedbandit_jax.envs.arms import contaminate as contaminate
 from fedbandit_jax.envs.clustered import Clustered as Clustered
 from fedbandit_jax.envs.clustered import UserTable as UserTable
 from fedbandit_jax.envs.clustered import clustered as clustered
@@ -30,7 +33,7 @@ from fedbandit_jax.envs.synthetic import gap as gap
 from fedbandit_jax.envs.synthetic import sphere as sphere
 
 # Name -> wrapper of an environment, its first argument.
-WRAPPERS = {wrap.__name__: wrap for wrap in (returning, dropout, delay, drift, corrupt, rejection)}
+WRAPPERS = {wrap.__name__: wrap for wrap in (returning, dropout, delay, drift, corrupt, contaminate, rejection)}
 
 # Name -> constructor, without `script`, which only repeats its input.
 ENVIRONMENTS = {make.__name__: make for make in (sphere, gap, replay, arms, clustered, community)}

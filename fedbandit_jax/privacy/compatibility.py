@@ -66,6 +66,7 @@ unit of returning users | cliques of agents | nobody's visits are left out | uni
 schedule that reads users | stream of every user | all streams are released at public times | fb.schedules.Geometric
 schedule that spends budget | stream of every user | all streams are released at public times | fb.schedules.Geometric
 unit of returning users | one arm at a time | its radii count every user of a batch | unit=None
+unit of returning users | truncated rewards | a reward that is left out must count as nothing | unit=None
 several visits to a batch | sums of arms | a user is in one sum | fb.privacy.Users(visits=r, per_batch=1)
 """
 HEAD = ["this", "does not support", "because", "use"]

@@ -43,6 +43,38 @@ def test_laws(key, options):
         assert mean == pytest.approx(float(expected), rel=1e-4)  # regret is that of the clipped variable
 
 
+def test_pareto_rewards(key):
+    """Every arm has its own tail. Another index, or another scale, is rejected."""
+    means, shapes = [0.3, 1.0, 0.0], [1.5, 3.0, 8.0]
+    env = fb.envs.arms(means=means, rewards="pareto", shape=shapes)
+    found, rewards = drawn(env, key)
+    np.testing.assert_array_equal(found, np.float32(means))
+    assert not env.spec.rewards_in_unit
+    for x, mean, shape in list(zip(np.asarray(rewards, float), means, shapes))[:2]:
+        for index, scale, fits in ((shape, 1, True), (1.1 * shape, 1, False), (shape, 1.02, False)):
+            law = stats.pareto(index, scale=scale * mean * (1 - 1 / shape))
+            assert (stats.kstest(x, law.cdf).pvalue > ALPHA) == fits
+    assert (rewards[2] == 0).all()
+
+
+def test_corrupted_users(key):
+    """As many as stated, also one user at a time; all others answer as within, and regret is about honest users."""
+    within = fb.envs.arms(means=[0.2, 0.9, 0.5], rewards="bernoulli")
+    env = fb.envs.contaminate(within, share=0.2, favoured=1)
+    (means, rewards), (plain, honest) = drawn(env, key), drawn(within, key)
+    np.testing.assert_array_equal(means, plain)
+    for arm, sign in enumerate((-1, 1, -1)):
+        lies = np.isinf(rewards[arm])
+        assert (rewards[arm][lies] == sign * np.inf).all()
+        np.testing.assert_array_equal(rewards[arm][~lies], honest[arm][~lies])
+        assert abs(lies.mean() - 0.2) < 5 * (0.16 / N) ** 0.5
+    offered, world = env.observe(key, env.init(key), 0)
+    pull = jax.jit(jax.vmap(lambda k: env.pull(k, world, offered, jnp.array([1]))))
+    one = pull(jax.random.split(key, 20_000))
+    assert abs(np.isposinf(one.reward).mean() - 0.2) < 5 * (0.16 / 20_000) ** 0.5
+    np.testing.assert_allclose(one.gap, 0, atol=1e-6)
+
+
 @pytest.mark.parametrize(("instance", "low", "high"), [("easy", 0.25, 0.75), ("hard", 0.45, 0.55)])
 def test_instances(key, instance, low, high):
     """Ten arms, uniform in the range, a new instance for every seed."""

@@ -61,3 +61,14 @@ def top_two(means, horizon, size, psi, rates, threshold, reward, add_up, lots):
         sums[arm] += more
         batches.append((arm, more))
     raise AssertionError("there is always a next batch")
+
+
+def halving(n_arms, budget, mean_of):
+    """Sequential halving of Karnin et al. (2013): arms left after each round, from mean_of(round, arm, users)."""
+    rounds, left, found = math.ceil(math.log2(n_arms)), list(range(n_arms)), []
+    for r in range(rounds):
+        users = budget // rounds // len(left)
+        middle = {a: mean_of(r, a, users) for a in left}
+        left = sorted(sorted(left, key=lambda a: -middle[a])[: math.ceil(len(left) / 2)])
+        found.append((users, left))
+    return found

@@ -97,6 +97,29 @@ def kl_index(total, n, psi, rates, played):
     return low
 
 
+def truncation_radius(level, b, n, users, p, moment, order, share, noise, *, flips=None, after=False):
+    """Half the width of a confidence interval for rewards clipped to +-level, part by part.
+
+    noise(log) bounds the noise on a sum of rewards in [0, 1]; bits that are flipped with probability `flips` have none
+    on the sum, and are sent by corrupted users themselves if `after`.
+    """
+    log, mean = math.log(4 * n * b**2 / p), moment ** (1 / order)
+    bias = moment * level ** (1 - order) * (order - 1) ** (order - 1) / order**order
+    c = 1 if flips is None else 1 / (1 - 2 * flips)
+    lies = share * (mean + level * (c if after else 1))
+    if flips is not None:
+        return bias + lies + 2 * level * c * math.sqrt(log / (2 * users))
+    square = min(level**2, mean**2 if order >= 2 else moment * level ** (2 - order)) + share * level**2
+    sampling = math.sqrt(2 * square * log / users) + 2 * level * log / (3 * users)
+    return bias + lies + sampling + 2 * level * noise(log - math.log(2)) / users
+
+
+def best_truncation(radius):
+    """The least of radius(level) over all levels."""
+    found = optimize.minimize_scalar(lambda x: radius(math.exp(x)), bounds=(-8, 20), method="bounded")
+    return found.fun
+
+
 def randomize(x, u, g):
     """Line 3 of Algorithm 2, with u < fraction for the coin: the products and fractions of float32."""
     z = np.float32(x) * np.float32(g)

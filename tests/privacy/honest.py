@@ -94,7 +94,11 @@ HONEST = {  # a recipe, its users, and perhaps its horizon: every trust model, r
     "fclub": (A.FCLUB(P.Budget(1.0, 0.01), alpha_1=math.inf, trigger="count", upload=1.2, alpha_2=0.3), ONE_BY_ONE),
     "KL-UCB": (A.PhasedKLUCB(A.DistDPSE(1.0)), ARMS, 60),
     "samples of sums": (A.PhasedThompson(A.CDPSE(1.0), first=2), ARMS, 60),
+    "samples": (A.ThompsonArms(1.0, delta=0.1, first=2), ARMS, 40),
     "top two": (A.TopTwo(A.DistDPSE(1.0)), ARMS, 60),
+    "truncated": (A.TruncatedSE(A.CDPSE(1.0)), ARMS, 60),
+    "flipped bits": (A.TruncatedSE(A.RRSE(1.0, corrupted="messages"), corruption=0.1), ARMS, 60),
+    "halving": (A.SequentialHalving(A.DistCDPSE(1.0)), ARMS, 500),
     **{label: (elimination(label), ARMS, 5000 if label == "DP-SE" else 500) for label in LABELS},
 }  # fmt: skip
 

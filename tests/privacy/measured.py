@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedbandit_jax as fb
+from fedbandit_jax.algos.arms.thompson import BoundThompson
 from fedbandit_jax.algos.clusters.fclub_loop import BoundFCLUB
+from fedbandit_jax.core import wide
 
 KEYS = jax.random.split(jax.random.key(20261129), 256)
 HORIZON = 40
@@ -122,9 +124,37 @@ def _entry(one, other):
     )  # less what is chance
 
 
+PULLS = jax.jit(lambda bound, state: bound.pulls(state, jnp.int32(0)).asked)
+DRAWS = jax.jit(
+    lambda bound, state, sums: jax.vmap(lambda key: bound.conclude(key, jnp.int32(0), state, sums)[0])(KEYS)
+)
+
+
+def samples(bound):
+    """The distance along the path of most samples of arm 0, whose first user is replaced: all other arms go first."""
+    arms, first = np.arange(bound.spec.n_arms), wide.of([math.ceil(bound.steps), *[0] * (bound.spec.n_arms - 1)])
+    pair, squared = [bound.init(KEYS[0], bound.spec)] * 2, 0.0
+    for _ in range(500):
+        for arm in sorted(arms, key=lambda arm: (arm == 0, int(pair[0].asked[arm]))):
+            pair = [one._replace(drawn=jnp.where(arms == arm, 1e9, 0.0)) for one in pair]  # it is next
+            if PULLS(bound, pair[0]):
+                break
+        else:
+            return math.sqrt(squared)
+        early = pair[0].asked[0] == 0  # arms are first pulled in order
+        given = wide.of([0] * len(arms)), first if early else wide.of([0] * len(arms))
+        one, other = (DRAWS(bound, state, sums) for state, sums in zip(pair, given))
+        pair = [jax.tree.map(lambda x: x[0], after) for after in (one, other)]
+        if (pair[0].asked > 0).all():
+            squared += float((other.drawn - one.drawn)[:, 0].mean() / one.drawn[:, 0].std()) ** 2
+    raise AssertionError("the horizon ends every run")
+
+
 def measured(bound, found):
     """The distance of two neighbours by the words of a certificate; a schedule that reads users is put aside."""
     bound = jax.tree.map(lambda leaf: np.asarray(leaf, jax.dtypes.canonicalize_dtype(np.asarray(leaf).dtype)), bound)
+    if isinstance(bound, BoundThompson):
+        return samples(bound)
     if isinstance(bound, fb.ArmAlgorithm):  # whose noise `behaviour` measures: here it is believed
         users = np.asarray(bound.protocol.users)
         stds = bound.protocol.stds()[users > 0] / np.sqrt(users[users > 0] if bound.protocol.noise.per_user else 1)

@@ -116,6 +116,7 @@ WITHIN = [  # refused within one part, or by a recipe that has no mechanism
     (lambda: A.LinUCB(policy=A.UCB(confidence="known_noise")).bind(TOLD, 40), "confidence", "n_users"),
     *((functools.partial(A.DistDPSE, 1.0, unit=unit), "unit", None) for unit in (P.Users(2), P.Users(2, 1, silos=2))),
     (lambda: A.AdaCUCB(A.DistDPSE(1.0, unit=P.Users(2, 1))), "unit", "sums"),
+    (lambda: A.TruncatedSE(A.DistDPSE(1.0, unit=P.Users(2, 1))), "unit", "algorithm"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Batched successive elimination of arms: SE, and seven private variants.
+"""Batched successive elimination of arms: SE, and eight private variants.
 
 Reference: Chowdhury & Zhou (2023), Algorithms 1-7; Sajed & Sheffet (2019), Algorithm 2.
 """
@@ -21,6 +21,7 @@ from fedbandit_jax.interfaces import Recipe, Spec
 from fedbandit_jax.privacy import compatibility
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.integers import noise
+from fedbandit_jax.privacy.integers.bits import FlippedBits, FlippedSum, stretch
 from fedbandit_jax.privacy.integers.noise import Asked, Noise
 from fedbandit_jax.privacy.integers.ring import FINE, MAX_WIDTH, RingSum, on_grid
 from fedbandit_jax.privacy.tails import check_delta
@@ -28,6 +29,7 @@ from fedbandit_jax.privacy.users import Users
 
 DELTA = 1e-6  # default delta of certificates
 RADII = ("theory", "exact")  # how confidence radii are computed
+STAGES = ("rewards", "messages")  # what corrupted users replace
 WIDTH = 2.0**12  # width of the noise of `DPSE` in steps, if 1 to 2^24 steps per unit allow it
 
 
@@ -139,6 +141,7 @@ class SE(_Elimination):
     | `DPSE` | server | Laplace, on a fine grid | epsilon-DP, with epochs of its own |
     | `CDPSE` | server | discrete Laplace | epsilon-DP (Theorem 5) |
     | `LDPSE` | nobody | discrete Laplace, of every user | epsilon-DP of every message (Theorem 6) |
+    | `RRSE` | nobody | flips of bits | epsilon-DP of every message |
     | `DistDPSE` | secure aggregation | discrete Laplace, in shares | epsilon-DP (Theorem 1) |
     | `DistRDPSE` | secure aggregation | Skellam, in shares | Renyi DP, alpha epsilon^2 / 2 + O(1 / scale) (Theorem 2) |
     | `DistCDPSE` | secure aggregation | discrete Gaussian, in shares | zCDP, rho = epsilon^2 / 2 + O(xi) (Theorem 4) |
@@ -229,6 +232,45 @@ class LDPSE(_Integers):
     """LDP-SE: every user adds all of the noise to their own message; epsilon-DP of every message (Theorem 6)."""
 
     title, law = "LDP-SE", noise.LocalNoise
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RRSE(_Integers):
+    """RR-SE: every user rounds their reward to one bit, and flips it by chance; epsilon-DP of every message.
+
+    This is randomised response (Warner 1965) in the elimination of Chowdhury & Zhou (2023), and ours. Trust model:
+    local. Adjacency is replacement of one user's reward by any other finite number. A bit is flipped with probability q
+    = 1 / (1 + e^epsilon), and radii are Hoeffding's for bits, over 1 - 2 q. A message is bounded: a corrupted user
+    moves a mean over n users by at most (e^epsilon + 1) / (e^epsilon - 1) / n.
+
+    Args:
+        corrupted: what corrupted users replace, who have infinite rewards (`fb.envs.contaminate`): their "rewards",
+            before their bit is flipped, or their "messages". Then their bit is not flipped, and they are not protected.
+    """
+
+    title, law = "RR-SE", FlippedBits
+
+    corrupted: str = "rewards"
+
+    def __post_init__(self):
+        super().__post_init__()
+        validate.one_of("corrupted", self.corrupted, STAGES)
+
+    @property
+    def stretch(self) -> float:
+        """Returns 1 / (1 - 2 q), the largest move of a sum by one message."""
+        return stretch(FlippedBits.parameters(self.asked(1, 1), 1).size)
+
+    @override
+    def protocol(self, asked: Asked, users: np.ndarray) -> RingSum:
+        made = FlippedSum.of(FlippedBits, asked, users.tolist())
+        return dataclasses.replace(made, cheats=self.corrupted == "messages")
+
+    @override
+    def radii(self, asked: Asked, sizes: np.ndarray, n_arms: int) -> np.ndarray:
+        if self.radius == "theory":
+            return self.stretch * radii.theory(sizes, 0.0, 0.0, n_arms=n_arms, p=self.failure)
+        return self.stretch * radii.exact(sizes, [None] * len(sizes), 1, n_arms=n_arms, p=self.failure)
 
 
 class DistDPSE(_Integers):

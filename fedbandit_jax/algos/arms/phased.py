@@ -137,8 +137,8 @@ class PhasedKLUCB(InPhases):
     1).
 
     Args:
-        sums: a variant of successive elimination, except `DPSE`. Its `radius` and `growth` are not used. The default
-            has no privacy.
+        sums: a variant of successive elimination, except `DPSE` and `RRSE` (its noise depends on rewards). Its `radius`
+            and `growth` are not used. The default has no privacy.
         growth: factor in (1, 16] between the users of an arm before and after a phase.
         name: label in results.
 

@@ -1,4 +1,7 @@
-"""Thompson sampling on noisy sums. Samples are post-processing. Ours."""
+"""Thompson sampling on noisy sums. Samples are post-processing.
+
+Ours. In `ThompsonArms` every sample of an exact sum spends privacy. Here the sum of a phase gets noise once.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ from typing_extensions import override
 from fedbandit_jax.algos.arms.adac_ucb import OneArm
 from fedbandit_jax.algos.arms.elimination import SE
 from fedbandit_jax.algos.arms.loop import AdaCState, BoundAdaC
+from fedbandit_jax.algos.arms.thompson import check_posterior, phases
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.core.padding import padded
-from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.interfaces import Report, Spec
 from fedbandit_jax.privacy import compatibility
@@ -88,8 +91,7 @@ class PhasedThompson(OneArm):
         validate.instance("sums", self.sums, SE, "an fb.algos.SE, or a private variant other than DPSE")
         if self.first is not None:
             validate.integer("first", self.first, at_least=1)
-        validate.within("growth", self.growth, 1, 16)
-        validate.within("variance", validate.positive("variance", self.variance), 1e-6, 1e6)
+        check_posterior(self)
         compatibility.check(self.tags)
         validate.text("name", self.name)
 
@@ -104,17 +106,3 @@ class PhasedThompson(OneArm):
         users, noise = np.cumsum(sizes) + 1.0, np.cumsum(fields["protocol"].stds()[: len(sizes)] ** 2)
         radius = np.sqrt(self.variance * users + noise) / users
         return BoundPhasedThompson(radius=padded(radius.astype(np.float32)), **fields)
-
-
-def phases(first: int, growth: float, horizon: int, n_arms: int = 1) -> np.ndarray:
-    """Returns the users of an arm's phases, as int64: totals grow by the factor `growth`, at least by 1, past T.
-
-    >>> phases(4, 1.5, 30).tolist()
-    [4, 2, 3, 5, 7, 11]
-    """
-    if first * n_arms > horizon:
-        raise BadValue("first", f"must be at most T / K = {horizon // n_arms}", first)
-    totals = [0, first]
-    while totals[-1] < horizon:
-        totals.append(max(math.ceil(growth * totals[-1]), totals[-1] + 1))
-    return np.minimum(np.diff(totals), horizon)

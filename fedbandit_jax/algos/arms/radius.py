@@ -19,12 +19,27 @@ E x) + N > y) <= P(U + N > y). The right-hand side is summed over bins of N, eac
 equal to q/2. The rounding makes y at most 0.5 % too large.
 
 *Epochs* (Sajed & Sheffet 2019) have their own sizes and radii.
+
+*Truncated* (ours): rewards are any numbers with E|X|^k <= u. Let m = u^(1/k) >= E|X|. A user's reward is clipped to
+[-M, M], and then mapped to [0, 1]. Sum up four parts:
+
+* The bias is E(|X| - M)_+ <= u M^(1-k) (k-1)^(k-1) / k^k. Indeed (x - M)_+ <= C x^k with this C, tight at x = k M /
+  (k-1).
+* A share a of corrupted users moves the expected mean by at most a (m + M). If they choose bits of randomised response
+  after its flips, it is a (m + c M), c = (e^epsilon + 1) / (e^epsilon - 1).
+* The sampling error is sqrt(2 V L / l) + 2 M L / (3 l) by Bernstein, with L = ln(4 |Phi| b^2 / p). V bounds the second
+  moment: u^(2/k) for k >= 2, u M^(2-k) for k < 2, never above M^2, and a M^2 more for corrupted users. Bits have
+  Hoeffding's 2 M c sqrt(L / (2 l)) instead, with their flips.
+* The noise of *Theory* is stretched by the range, 2 M.
+
+The union bound is as in *Theory*. M minimises the sum for K arms, over a grid. Without corruption it grows with l.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,6 +47,7 @@ from numpy.typing import ArrayLike
 from fedbandit_jax.privacy.accounting.lattice import LatticeLaw
 
 _N_BINS = 400  # bins for N > 0, and as many for N < 0
+LEVELS = np.geomspace(0.25, 1e6, 2001)  # truncation levels in units of u^(1/k)
 _STDS = np.concatenate([[0], np.geomspace(0.05, 1e3, 120)])  # standard deviations; the last has tail 0 in float64
 
 
@@ -92,6 +108,45 @@ def epochs(epsilon: float, p: float, n_arms: int, horizon: int) -> tuple[np.ndar
         sizes.append(size)
         radii.append(np.sqrt(sampling / (2 * size)) + noise / (epsilon * size))
     return np.array(sizes), np.array(radii)
+
+
+def truncated(
+    batch_sizes: ArrayLike,
+    s: ArrayLike,
+    h: ArrayLike,
+    *,
+    n_arms: int,
+    p: float,
+    moment: float,
+    order: float,
+    share: float = 0.0,
+    level: float | None = None,
+    stretch: float | None = None,
+    reach: float = 1.0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns truncation levels M (S,), float32, and the radii (S, K + 1), both in units of reward.
+
+    `batch_sizes`, `s`, `h`, `n_arms` and p are as in `theory`, for rewards in [0, 1]. `moment` is u, `order` is k > 1,
+    and `share` is a. `level` is one M for all batches; None: the best for each. `stretch` is c of randomised response;
+    None for noise on sums. `reach`, 1 or c, is the factor of M in the effect of a corrupted user.
+    """
+    size, s, h = (np.broadcast_to(np.asarray(x, float), np.shape(batch_sizes))[:, None] for x in (batch_sizes, s, h))
+    typical, b = moment ** (1 / order), np.arange(1, len(size) + 1)[:, None]
+    beyond = moment * (order - 1) ** (order - 1) / order**order
+
+    def radius(m: np.ndarray, arms: Any) -> np.ndarray:
+        log = np.log(2 / p * b**2 * arms)
+        fine = log + math.log(2)
+        square = np.minimum(typical**2 if order >= 2 else moment * m ** (2 - order), m**2) + share * m**2
+        error = np.sqrt(2 * square * fine / size) + 2 * m * (fine / 3 + s * np.sqrt(log) + h * log) / size
+        if stretch is not None:
+            error = 2 * m * stretch * np.sqrt(fine / (2 * size))
+        return beyond * m ** (1 - order) + share * (typical + reach * m) + error
+
+    levels = typical * LEVELS if level is None else np.array([level])
+    chosen = levels[np.argmin(radius(levels, n_arms), 1)].astype(np.float32)
+    table = radius(chosen[:, None].astype(float), np.arange(1, n_arms + 1))
+    return chosen, np.pad(table, ((0, 0), (1, 0)), constant_values=np.inf)
 
 
 def _quantile(law: LatticeLaw, g: float, size: float, levels: np.ndarray) -> np.ndarray:

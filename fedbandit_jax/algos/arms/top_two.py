@@ -121,8 +121,8 @@ class TopTwo(InPhases):
     1). When the rule stops, and with which arm, depends on released sums only.
 
     Args:
-        sums: a variant of successive elimination, except `DPSE`. Its `radius` and `growth` are not used. The default
-            has no privacy.
+        sums: a variant of successive elimination, except `DPSE` and `RRSE` (its noise depends on rewards). Its `radius`
+            and `growth` are not used. The default has no privacy.
         failure: delta in (0, 0.5], the largest probability of a wrong arm. Sums that wrap around are part of it.
         growth: factor in (1, 16] between the users of an arm before and after a phase.
         name: label in results.

@@ -61,9 +61,13 @@ _TABLE: tuple[tuple[dict[str, tuple[Any, ...]], str], ...] = (
     ({"type": ("DistDPSE",)}, VERMILLION),
     ({"type": ("DistRDPSE",)}, GREEN),
     ({"type": ("DistCDPSE", "ShuffleDPSE")}, PURPLE),
+    ({"type": ("RRSE",)}, INDIGO),
+    ({"type": ("TruncatedSE",), "sums.type": ("SE",)}, GREY),
+    ({"type": ("TruncatedSE",)}, WINE),
     ({"type": ("AdaCUCB",)}, WINE),
     ({"type": ("PhasedKLUCB", "PhasedIMED"), "sums.type": ("SE",)}, GREY),
     ({"type": ("PhasedKLUCB", "PhasedIMED")}, INDIGO),
+    ({"type": ("ThompsonArms",)}, SKY),
     ({"type": ("PhasedThompson",), "sums.type": ("SE",)}, GREY),
     ({"type": ("PhasedThompson",)}, PURPLE),
     ({"type": ("FCLUB",), **_ONE}, GREEN),  # Homo, Homo-DC and both with CDP

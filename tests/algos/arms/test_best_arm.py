@@ -90,6 +90,27 @@ def test_top_two_user_by_user(key, algo):
     assert certify(bound).claim == ("certified" if private else "none")
 
 
+@pytest.mark.parametrize(
+    "algo", deep([A.SequentialHalving(A.DistDPSE(1.0), budget=4_000), A.SequentialHalving()], keep={0})
+)
+def test_halving_user_by_user(key, algo):
+    runner, found, counters, states = play(algo, key)
+    rewards, k = drawn(runner, key)[0], runner.env.spec.n_arms
+    add_up = noisy_sums(runner, key, algo.sums.title != "SE", k + 2)
+    budget = algo.budget or HORIZON
+    rounds = oracles.halving(k, budget, lambda r, a, n: add_up(r + 1, a, r + 1, rewards[r, a, :n]) / n)
+    left, spent = list(range(k)), 0
+    for r, (state, (users, after)) in enumerate(zip(states, rounds)):
+        spent, left = spent + users * len(left), after
+        assert np.flatnonzero(state.active).tolist() == left
+        assert counters["rounds"][[spent - 2, spent - 1]].tolist() == [r, r + 1]
+    assert budget - spent < k * len(rounds)
+    assert [int(x) for x in jax.jit(runner.algo.recommend)(states[-1])] == [*left, spent]
+    gap = (max(means := np.asarray(runner.env.means(runner.env.fixed))) - means)[left[0]]
+    np.testing.assert_allclose(np.diff(found[spent:]), gap, atol=1e-3)
+    assert counters["decodings"][-1] == k + 2
+
+
 @pytest.mark.parametrize("sums", deep(SUMS, keep={0, 1, 6}))
 def test_moments_are_those_of_the_noise(sums):
     """As the protocol draws it, by its probabilities; they add up over phases."""
@@ -226,11 +247,23 @@ def test_little_noise_is_none(key):
     assert (plain != loud).all()
 
 
+@pytest.mark.parametrize(("n_arms", "rounds"), [(2, 1), (3, 2), (8, 3), (9, 4)])
+def test_halving_has_few_rounds(key, n_arms, rounds):
+    """And finds an arm that is far better than the others."""
+    result = search(A.SequentialHalving(A.CDPSE(1.0), budget=1_000), [0.9] + [0.2] * (n_arms - 1), 1_200, key, 10)
+    found = fb.best_arm(result)
+    assert (found.communication == rounds).all()
+    assert found.right.all()
+    assert found.stopped.all()
+    assert (found.rounds <= 1_000).all()
+
+
 def test_ties_are_broken_by_lot(key):
     """All rewards are 0, and each arm is recommended by some seed."""
-    found = fb.best_arm(search(A.TopTwo(), [0.0, 0.0, 0.0], 100, key, 40))
-    assert set(found.arm.tolist()) == {0, 1, 2}
-    assert found.right.all()
+    for algo in (A.SequentialHalving(budget=40), A.TopTwo()):
+        found = fb.best_arm(search(algo, [0.0, 0.0, 0.0], 100, key, 40))
+        assert set(found.arm.tolist()) == {0, 1, 2}
+        assert found.right.all()
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.5, math.inf])
@@ -279,8 +312,9 @@ def test_errors_are_exact():
 
 def test_refusals(key):
     for wrong in (A.DPSE(1.0), 1.0, None):
-        with refused("sums", wrong):
-            A.TopTwo(wrong)
+        for algo in (A.TopTwo, A.SequentialHalving):
+            with refused("sums", wrong):
+                algo(wrong)
     for name, values in {"failure": (0.0, 0.6, -1), "growth": (1.0, 17)}.items():
         for wrong in values:
             with refused(name, wrong):
@@ -288,6 +322,11 @@ def test_refusals(key):
     with refused("failure", 1e-4):
         A.TopTwo(A.CDPSE(1.0), failure=1e-4).bind(ARMS.spec, HORIZON)
     A.TopTwo(A.CDPSE(1.0, failure=1e-3), failure=1e-4).bind(ARMS.spec, HORIZON)
+    for budget in (15, HORIZON + 1):
+        with refused("budget", budget):
+            A.SequentialHalving(budget=budget).bind(ARMS.spec, HORIZON)
+    with refused("horizon", 10):
+        A.SequentialHalving().bind(ARMS.spec, 10)
     run = dict(horizon=20, key=key, seeds=1, progress=False)
     with refused("recommended"):
         fb.simulate(ARMS, A.AdaCUCB(), **run, record=RECORD)

@@ -1,12 +1,167 @@
-"""Thompson sampling by noisy sums: first phases outweigh the noise."""
+"""Thompson sampling by noisy sums equals its pseudo-code user by user, and its certificate counts every sample."""
 
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
-from four_arms import ARMS
-from helpers import refused
+from four_arms import ARMS, HORIZON, play
+from helpers import deep, refused, variance_test
+from oracles import elimination as oracles
+from test_elimination import drawn, syncs
 
 import fedbandit_jax as fb
+from fedbandit_jax.algos.arms.thompson import fitting, paths, phases, spent
+from fedbandit_jax.core import wide
+from fedbandit_jax.interfaces import certify
+from fedbandit_jax.privacy import tails
 
 A = fb.algos
+RUNS = [A.ThompsonArms(1.0, first=30), A.ThompsonArms(0.5, first=100, growth=2, inflate="factor"), A.ThompsonArms(1e5)]
+
+
+@pytest.mark.parametrize("algo", deep(RUNS, keep={0}))
+def test_user_by_user(key, algo):
+    """One arm at a time, of the largest sample; all arms are sampled after every phase."""
+    runner, found, counters, states = play(algo, key)
+    rewards, uniforms = drawn(runner, key)
+    bound, names = runner.algo, syncs(runner, key)
+    k, g = runner.env.spec.n_arms, float(bound.steps)
+    normal = jax.jit(lambda name: tails.normal(name, (k,)))
+    samples = {}
+
+    def index(asked, sums):
+        if min(asked) == 0:
+            return [0.0 if j else np.inf for j in asked]
+        b = sum(asked)
+        noise = np.round(np.asarray(bound.std)[np.array(asked) - 1] * np.asarray(normal(names[b - 1])))
+        samples[b] = [(round(s * g) + z) / g for s, z in zip(sums, noise)]
+        return [y / (bound.sizes[:j].sum() + 1) for j, y in zip(asked, samples[b])]
+
+    regret, batches = oracles.one_arm_at_a_time(
+        jax.jit(runner.env.means)(runner.env.fixed).tolist(),
+        HORIZON,
+        lambda j: int(bound.sizes[j - 1]),
+        index,
+        lambda b, a, i: rewards[b - 1, a, i],
+        lambda b, arm, j, x: sum(oracles.randomize(y, u, g) for y, u in zip(x, uniforms[b - 1, arm])) / g,
+        range(k),
+        forgets=False,
+    )
+    np.testing.assert_allclose(found, np.cumsum(regret), atol=1e-3)
+    for b, (state, (arm, _)) in enumerate(zip(states, batches), 1):
+        assert np.flatnonzero(state.pulled).tolist() == [arm]
+        np.testing.assert_allclose(state.drawn, samples.get(b, np.zeros(k)), rtol=1e-5, atol=1e-5)
+    assert counters["rounds"][-1] == len(batches) <= runner.n_steps
+    assert certify(bound).claim == "certified"
+
+
+def most(sizes, n_arms, horizon, squares):
+    """The largest sum of squares over all orders of arms, with the changed user in the first phase of arm 0."""
+    first, found = sizes[0], 0.0
+
+    def walk(asked, left, total):
+        nonlocal found
+        found = max(found, total)
+        for arm in range(n_arms):
+            users = sizes[asked[arm]]
+            if users <= left:
+                after = [*asked[:arm], asked[arm] + 1, *asked[arm + 1 :]]
+                walk(after, left - users, total + squares[after[0] - 1])
+
+    if horizon >= n_arms * first:
+        walk([1] * n_arms, horizon - n_arms * first, squares[0])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("first", "growth", "n_arms", "horizon"), [(2, 1.5, 2, 17), (1, 1, 3, 8), (3, 2, 3, 40), (4, 1, 3, 11)]
+)
+def test_no_order_of_arms_spends_more(first, growth, n_arms, horizon):
+    """And the order that spends the most attains the bound, with noise that grows with the users."""
+    sizes = phases(first, growth, horizon)
+    for squares in (1 / np.cumsum(sizes), 1 / (np.cumsum(sizes) + 100), np.ones(len(sizes))):
+        bound = spent(paths(sizes, n_arms, horizon), squares)
+        assert bound == pytest.approx(most(sizes, n_arms, horizon, squares), abs=1e-12)
+    rng = np.random.default_rng(0)
+    for _ in range(20):  # of any tables it is a bound
+        sizes, squares = rng.integers(1, 6, 12), rng.random(12)
+        assert spent(paths(sizes, n_arms, 14), squares) >= most(sizes, n_arms, 14, squares) - 1e-12
+
+
+def test_most_phases():
+    sizes = [1, 2, 5]
+    for n_arms, users in itertools.product((1, 2, 3), range(30)):
+        counts = itertools.product(range(4), repeat=n_arms)
+        assert fitting(np.array(sizes), n_arms, users) == max(
+            sum(one) for one in counts if sum(sum(sizes[:n]) for n in one) <= users
+        )
+
+
+def test_the_law_of_samples(key):
+    """A sample is the mean with a variance of (c (N + 1) + a) / (N + 1)^2, and one tenth more or less is rejected."""
+    algo = A.ThompsonArms(1.0, first=30, variance=0.25)
+    bound = algo.bind(ARMS.spec, HORIZON)
+    state = bound.init(key, ARMS.spec)._replace(asked=np.array([3, 1, 2, 1]), drawn=np.zeros(4, np.float32))
+    exact = wide.of([int(s * bound.steps) for s in (20, 25, 10, 7)])
+    state, zero = jax.tree.map(jnp.asarray, state._replace(sums=exact)), wide.of([0] * 4)
+    after = jax.jit(jax.vmap(lambda key: bound.conclude(key, 0, state, zero)[0]))(jax.random.split(key, 4000))
+    phase = np.asarray(after.asked[0]) - 1
+    noise = (np.asarray(after.drawn) - [20, 25, 10, 7]) / (np.asarray(bound.std)[phase] / bound.steps)
+    assert variance_test(noise.ravel()) > 1e-3
+    assert variance_test(noise.ravel() * 1.05) < 1e-9
+    variance, users = (np.asarray(bound.std) / bound.steps) ** 2, np.cumsum(bound.sizes)
+    np.testing.assert_allclose(np.diff(variance)[:8], 0.25 * np.diff(users)[:8], rtol=1e-4)
+    assert np.abs(np.corrcoef(noise.T) - np.eye(4)).max() < 0.08  # five standard errors
+
+
+def test_certificate_is_of_the_samples():
+    """Mu by hand for a horizon that lets arms have one more phase; the variance decides, and not the recipe."""
+    bound = A.ThompsonArms(1.0, delta=0.01, first=10, growth=2).bind(ARMS.spec, 70)  # one more phase, of 10, for three
+    std = np.asarray(bound.std, float) / bound.steps
+    mu = math.sqrt(max(4 / std[0] ** 2, 3 / std[0] ** 2 + 1 / std[1] ** 2))
+    found = certify(bound)
+    assert found.releases == 4
+    assert found.sensitivity / found.noise_std == pytest.approx(mu)
+    assert found.epsilon_exact == pytest.approx(fb.privacy.gaussian_epsilon(mu, 0.01), rel=1e-6)
+    half = certify(bound.replace(std=bound.std / np.float32(2**0.5)))
+    assert half.claim == "none"
+    assert half.epsilon_exact == pytest.approx(fb.privacy.gaussian_epsilon(mu * 2**0.5, 0.01), rel=1e-6)
+
+
+def test_the_cost_of_samples():
+    """A constant needs less noise than a factor for means of many users; one user a phase costs like T."""
+    one, other = (A.ThompsonArms(1.0, inflate=how).bind(ARMS.spec, 10**5) for how in ("constant", "factor"))
+    ratio = (one.std / one.steps) / (other.std / other.steps)
+    assert ratio[0] == pytest.approx(1, abs=0.1)  # most samples may follow the first phase
+    assert ratio[5] < 0.3
+    costs = [spent(paths(phases(5, 1, t), 4, t), 1 / np.cumsum(phases(5, 1, t))) for t in (2000, 4000)]
+    assert costs[1] / costs[0] == pytest.approx(2, rel=0.02)
+
+
+def test_without_privacy_it_is_thompson_sampling(key):
+    """At a large epsilon nothing is added: the variance is c / (N + 1), and its own epsilon is stated."""
+    for how in ("constant", "factor"):
+        algo = A.ThompsonArms(20.0, first=1000, inflate=how)
+        bound = algo.bind(ARMS.spec, 10**5)
+        users = np.cumsum(phases(1000, algo.growth, 10**5))
+        np.testing.assert_allclose(bound.std[: len(users)] / bound.steps, np.sqrt((users + 1) / 4), rtol=1e-6)
+        assert certify(bound).claim == "certified"
+        assert 0 < certify(bound).epsilon_exact < 5
+
+
+def test_noise_on_sums_is_paid_for_once():
+    """Without privacy both algorithms have the same samples. At equal epsilon exact sums need far more noise."""
+    plain, exact = (algo.bind(ARMS.spec, 10**5) for algo in (A.PhasedThompson(growth=2), A.ThompsonArms(1e5)))
+    users = np.cumsum(exact.sizes, dtype=float)[: exact.n_batches // 4]
+    np.testing.assert_array_equal(plain.users, exact.sizes)
+    np.testing.assert_allclose(
+        plain.radius[: len(users)], exact.std[: len(users)] / exact.steps / (users + 1), rtol=1e-5
+    )
+    sums, samples = (algo.bind(ARMS.spec, 10**5) for algo in (A.PhasedThompson(A.CDPSE(1.0)), A.ThompsonArms(1.0)))
+    assert sums.protocol.stds()[0] < 0.1 * samples.std[0] / samples.steps
 
 
 @pytest.mark.parametrize(
@@ -20,9 +175,28 @@ def test_first_users_outweigh_the_noise(sums, first):
     assert std <= 2**0.5 / 60 * 1.01 or first == 12_500
 
 
+@pytest.mark.slow
+def test_limits(key):
+    """An arm that is best by far has all later phases, and arms that noise drowns share them."""
+    far, near = ([0.05, 0.95], [0.4, 0.5, 0.6])
+    run = dict(horizon=20_000, key=key, seeds=100, stride=20_000)
+    algo = A.ThompsonArms(5.0, delta=1e-3, first=200)
+    regret = fb.simulate(fb.envs.arms(means=far, rewards="bernoulli"), algo, **run).regret[:, -1]
+    np.testing.assert_allclose(regret, 0.9 * 200, rtol=1e-4)
+    algos = [A.ThompsonArms(epsilon, first=10, growth=1.2, name=str(epsilon)) for epsilon in (0.001, 1.0, 1e5)]
+    found = fb.sweep(fb.envs.arms(means=near, rewards="bernoulli"), algos, **run)
+    drowned, private, free = (found[str(epsilon)].regret[:, -1] for epsilon in (0.001, 1.0, 1e5))
+    assert drowned.mean() == pytest.approx(0.1 * 20_000, abs=4 * drowned.std() / 10)
+    assert free.mean() < private.mean() < drowned.mean() / 2
+
+
 def test_refusals():
     for wrong in (0, -1, 1.5):
         with refused("first", wrong):
-            A.PhasedThompson(first=wrong)
+            A.ThompsonArms(1.0, first=wrong)
     with refused("first", 100):
-        A.PhasedThompson(first=100).bind(ARMS.spec, 399)
+        A.ThompsonArms(1.0, first=100).bind(ARMS.spec, 399)
+    with refused("inflate", "sum"):
+        A.ThompsonArms(1.0, inflate="sum")
+    with refused("epsilon", 1e-9):
+        A.ThompsonArms(1e-9).bind(ARMS.spec, 10**6)

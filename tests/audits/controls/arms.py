@@ -8,6 +8,7 @@ import numpy as np
 from _damage import changed, damaged_sum, honest_sum, override, protocolled, resized, turned
 
 import fedbandit_jax as fb
+from fedbandit_jax.audits import arms
 from fedbandit_jax.core import wide
 from fedbandit_jax.privacy.integers.noise import PolyaNoise
 
@@ -52,6 +53,11 @@ NOISES = {  # change of the noise, and options
     "half the local noise": (
         own(share=lambda honest, self, *given: honest(*given) // 2), LOCAL | MESSAGES,
     ),
+    "one bit in four is never flipped": (
+        own(share=lambda honest, self, key, k, n, shape: honest(key, k, n, shape)
+            * jax.random.bernoulli(jax.random.fold_in(key, 1), 0.75, shape)),
+        MESSAGES | dict(kind=fb.algos.RRSE),
+    ),
     "local noise in messages only": (  # and none in the sum of all, which is simulated in their place
         own(total=lambda honest, self, *given: jax.tree.map(jnp.zeros_like, honest(*given))), LOCAL,
     ),
@@ -79,10 +85,34 @@ def decides_by_exact_sums(honest, self, key, k, state, sums):
     return noisy._replace(active=active), report
 
 
+def recommends_by_exact_sums(honest, self, key, k, state, sums):
+    """One user decides which arm of two is recommended; the sums that are shown have their noise."""
+    noisy, report = honest(key, k, state, sums)
+    return noisy._replace(active=jnp.arange(len(sums.low)) == wide.to_float(sums).argmax()), report
+
+
 def unclipped(honest, self, rounding, own, k, rewards, inside):
     """Rewards that nobody bounds."""
     total = sum(jnp.where(there, x, 0).sum() for x, there in zip(rewards, inside))
     return wide.from_int32(jnp.round(total * jnp.asarray(self.steps)[k]).astype(jnp.int32))
+
+
+def broken_search():
+    """A search for the best arm whose recommendation is no function of what was released."""
+    case = arms(fb.algos.SequentialHalving(fb.algos.CDPSE(1.0, delta=1e-2)))
+    return changed(case, "best arm by exact sums", lambda bound: override(bound, conclude=recommends_by_exact_sums))
+
+
+def noise_of_the_first_level(bound):
+    """The truncation level grows, and the noise is that of the first one: rewards have more steps."""
+    growth = np.resize(bound.level / bound.level[0], len(bound.protocol.steps))
+    return replace(bound, protocol=replace(bound.protocol, steps=bound.protocol.steps * growth))
+
+
+def broken_truncation():
+    """A sum of rewards, of which one moves it by more than its noise is made for."""
+    case = arms(fb.algos.TruncatedSE(fb.algos.CDPSE(1.0, delta=1e-2, growth=16)))
+    return changed(case, "noise that does not grow with the truncation level", noise_of_the_first_level)
 
 
 def broken_elimination():
@@ -92,4 +122,26 @@ def broken_elimination():
         changed(central, "elimination by exact sums", lambda bound: override(bound, conclude=decides_by_exact_sums)),
         protocolled(central, "unclipped rewards of arms", lambda one: override(one, collect=unclipped)),
         damaged_sum("a third of the Laplace noise", lambda noise: resized(noise, size=1 / 3), kind=fb.algos.DPSE),
+    ]
+
+
+def reuses(honest, self, key, k, state, sums):
+    """The noise of the first sample in all later ones."""
+    after, report = honest(key, k, state, sums)
+    before, now = (wide.to_float(one.sums) / self.steps for one in (state, after))
+    return after._replace(drawn=jnp.where((state.asked > 0).all(), state.drawn - before + now, after.drawn)), report
+
+
+def follows_exact_sums(honest, self, state, k):
+    """Samples are shown, and the arm of the largest exact mean is played."""
+    return honest(state._replace(drawn=wide.to_float(state.sums) / self.steps), k)
+
+
+def broken_samples():
+    """Samples of half the variance, with noise that is used again, or that decide nothing."""
+    case = arms(fb.algos.ThompsonArms(1.0, delta=1e-2, first=2, growth=1))
+    return [
+        changed(case, "half the variance of samples", lambda bound: resized(bound, std=0.5**0.5)),
+        changed(case, "noise of samples used again", lambda bound: override(bound, conclude=reuses)),
+        changed(case, "Thompson sampling by exact sums", lambda bound: override(bound, pulls=follows_exact_sums)),
     ]

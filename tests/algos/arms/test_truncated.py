@@ -1,0 +1,324 @@
+"""Truncated elimination and randomised response: user by user, radii that hold, noise that grows with the level."""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from four_arms import ARMS, HORIZON, P, play
+from helpers import deep, refused
+from oracles import elimination as oracles
+from scipy import stats
+from test_elimination import drawn, syncs
+
+import fedbandit_jax as fb
+from fedbandit_jax.algos.arms import radius as radii
+from fedbandit_jax.core import random, wide
+from fedbandit_jax.interfaces import certify
+from fedbandit_jax.privacy import samplers
+from fedbandit_jax.privacy.behaviour import fault
+from fedbandit_jax.privacy.integers.noise import Asked, LocalNoise, PolyaNoise, ServerNoise
+
+A = fb.algos
+PARETO = fb.envs.arms(means=[0.1, 1.0, 0.2, 0.15], rewards="pareto", shape=[3.0, 8.0, 2.2, 3.0])
+LIES = fb.envs.contaminate(PARETO, share=0.01, favoured=2)
+MOMENT = 1.03  # above E X^2 of all four
+HEAVY = [
+    (A.TruncatedSE(A.CDPSE(2.0), moment=MOMENT), PARETO),
+    (A.TruncatedSE(A.RRSE(6.0, corrupted="messages"), moment=MOMENT, corruption=0.001), LIES),
+    (A.TruncatedSE(A.RRSE(6.0), moment=MOMENT, corruption=0.001), LIES),
+    (A.TruncatedSE(A.SE(), moment=MOMENT, order=1.8), PARETO),
+    (A.TruncatedSE(A.CDPSE(2.0), moment=MOMENT, level=3.0), PARETO),
+    (A.RRSE(2.0), ARMS),
+]
+
+
+def own_draws(runner, key, users):
+    """(S, K, users) coins for rounding and words for flips, by randomised response."""
+    block = runner.block
+
+    def of_block(k, arm, index):
+        coins, words = (
+            jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(random.stream(key, name), k), arm), index)
+            for name in ("choices", "shares")
+        )
+        return random.uniform(coins, (block,)), jax.random.bits(words, (block,))
+
+    every = np.indices((runner.n_steps, runner.env.spec.n_arms, users // block)).reshape(3, -1)
+    found = jax.jit(jax.vmap(of_block))(*every)
+    return [np.asarray(x).reshape(runner.n_steps, runner.env.spec.n_arms, -1) for x in found]
+
+
+@pytest.mark.parametrize(("algo", "env"), deep(HEAVY, keep={0, 1}))
+def test_user_by_user(key, algo, env):
+    """Levels are the best ones, rewards are clipped, rounded and noisy, and arms are dropped by the radii."""
+    runner, found, counters, states = play(algo, key, env)
+    rewards, uniforms = drawn(runner, key)
+    heavy, bound = isinstance(algo, A.TruncatedSE), runner.algo
+    sums = algo.sums if heavy else algo
+    bits, n_sums = isinstance(sums, A.RRSE), 4 * runner.n_steps
+    epsilon = getattr(sums, "epsilon", math.inf)
+    q = 1 / (1 + math.exp(epsilon)) if bits else None
+    after = bits and sums.corrupted == "messages"
+    coins, words = own_draws(runner, key, rewards.shape[2]) if bits else (uniforms, None)
+
+    def grid(b):
+        g = math.ceil(epsilon * math.sqrt(2**b)) if sums.title == "CDP-SE" else 2**24
+        return g, math.ceil(g / epsilon * math.log(2 * 100 * n_sums / P))
+
+    def noise(log):
+        return 0.0 if math.isinf(epsilon) else (math.sqrt(2 * log) + log) / epsilon
+
+    def radius(b, n):
+        if not heavy:
+            return math.sqrt(math.log(4 * n * b**2 / P) / (2 * 2**b)) / (1 - 2 * q)
+        about = algo.moment, algo.order, algo.corruption, noise
+        of = lambda level, n: oracles.truncation_radius(level, b, n, 2**b, P, *about, flips=q, after=after)  # noqa: E731
+        level = float(bound.level[b - 1])
+        if algo.level is None and level > 0.26 * algo.moment ** (1 / algo.order):  # not the least of all
+            assert of(level, 4) <= 1.0001 * oracles.best_truncation(lambda m: of(m, 4))
+        return of(level, n) / (2 * level)
+
+    laplace = jax.jit(lambda sync, scale: samplers.discrete_laplace(jax.random.split(sync, 3)[0], scale, (4,)))
+
+    def add_up(b, arm, x):
+        if heavy:
+            x = [np.float32(y / (2 * bound.level[b - 1])) + np.float32(0.5) for y in x]
+        x = [min(max(y, 0), 1) for y in x]
+        if not bits:
+            g, tau = grid(b)
+            total = sum(oracles.randomize(y, u, g) for y, u in zip(x, uniforms[b - 1, arm]))
+            if math.isinf(epsilon):
+                return total / g
+            return oracles.analyze(total + int(laplace(syncs(runner, key)[b - 1], g / epsilon)[arm]), len(x), g, tau)[0]
+        total = 0
+        for raw, y, u, word in zip(rewards[b - 1, arm], x, coins[b - 1, arm], words[b - 1, arm]):
+            flipped = word < math.ceil(np.float32(q) * 2**32) and not (after and np.isinf(raw))
+            total += (u < y) ^ flipped
+        return (total - len(x) * q) / (1 - 2 * q)
+
+    means = np.asarray(env.means(env.init(key))).tolist()
+    turns = jax.random.permutation(random.stream(key, "turns"), 4).tolist()
+    regret, batches = oracles.successive_elimination(
+        means, HORIZON, lambda b, _: 2**b, radius, lambda b, a, i: rewards[b - 1, a, i], add_up, turns
+    )
+    np.testing.assert_allclose(found, np.cumsum(regret), atol=2e-3)
+    assert counters["eliminations"][-1] > 0
+    for (active, shown), batch in zip(states, batches):
+        assert np.flatnonzero(active).tolist() == sorted(batch.left)
+        if len(batch.asked) > 1:
+            np.testing.assert_allclose(shown, [batch.sums.get(a, 0.0) for a in range(4)], rtol=1e-4, atol=1e-3)
+    if bits:
+        assert counters["bits"][-1] == counters["floats"][-1]  # one of each user
+
+
+@pytest.mark.parametrize("order", [1.5, 2.0, 4.0])
+def test_the_bias_is_the_largest(order):
+    """Of rewards that are 0 or k M / (k - 1); no Pareto law of that moment has more."""
+    level = 3.0
+    value, often = order / (order - 1) * level, 0.01
+    moment = often * value**order
+    about = dict(n_arms=2, p=P, moment=moment, order=order, level=level)
+    _, radius = radii.truncated([1e30], 0.0, 0.0, **about)
+    assert radius[0, 2] == pytest.approx(often * (value - level), rel=1e-6)
+    for shape in (1.2 * order, 3 * order):
+        least = (moment * (shape - order) / shape) ** (1 / order)
+        beyond = stats.pareto(shape, scale=least).expect(lambda x: x - level, lb=max(level, least))
+        assert beyond < radius[0, 2]
+
+
+@pytest.mark.parametrize("trust", ["central", "before", "after"])
+def test_intervals_hold(trust):
+    """Noisy means of clipped rewards, with all corrupted users below, are inside as often as promised.
+
+    Most are outside of a radius that forgets the corrupted users, and the radius is less than twice the largest error.
+    """
+    rng, n, runs, share, shape = np.random.default_rng(5), 40_000, 200, 0.1, 2.5
+    epsilon = 0.3 if trust == "after" else 1.0  # messages of small epsilon are what corrupted users like
+    least = 0.6 * (1 - 1 / shape)
+    about = dict(n_arms=2, p=P, moment=shape / (shape - 2) * least**2, order=2.0)
+    c = 1 / math.tanh(epsilon / 2)
+    s, h = (math.sqrt(2) / epsilon, 1 / epsilon) if trust == "central" else (0.0, 0.0)
+    how = {} if trust == "central" else dict(stretch=c, reach=c if trust == "after" else 1.0)
+    (level,), radius = radii.truncated([n], s, h, share=share, **about, **how)
+    lies = rng.random((runs, n)) < share
+    x = np.clip(np.where(lies, -np.inf, least * rng.random((runs, n)) ** (-1 / shape)), -level, level)
+    unit = x / (2 * level) + 0.5
+    if trust == "central":
+        means = unit.mean(1) + rng.laplace(scale=1 / epsilon, size=runs) / n
+    else:
+        flips = (rng.random(x.shape) < 1 / (1 + math.exp(epsilon))) & ~(lies & (trust == "after"))
+        means = (((rng.random(x.shape) < unit) ^ flips).mean(1) - 0.5) * c + 0.5
+    errors = np.abs(2 * level * (means - 0.5) - 0.6)
+    assert (errors > radius[0, 2]).mean() < 2.5 * P / 2
+    assert errors.max() > radius[0, 2] / 2
+    _, unaware = radii.truncated([n], s, h, level=level, **about, **how)
+    assert np.median(errors) > unaware[0, 2]
+
+
+def test_levels_grow_with_the_batch():
+    """For k = 2 like sqrt(n) at a server, n^(1/4) for flipped bits, less a logarithm; lies or light tails stop it."""
+    sizes = 4.0 ** np.arange(3, 13)
+    about = dict(n_arms=5, p=P, moment=1.0)
+
+    def growth(**more):
+        level, _ = radii.truncated(sizes, 1.0, 1.0, **{**about, "order": 2.0, **more})
+        return np.diff(np.log(level)) / math.log(4)
+
+    np.testing.assert_allclose(growth()[4:], 0.5, atol=0.06)
+    np.testing.assert_allclose(growth(stretch=3.0)[4:], 0.25, atol=0.05)
+    assert growth(share=0.1)[4:].max() < 0.02
+    assert growth(order=16.0)[4:].max() < 0.07
+    bits = dict(order=2.0, share=0.01, stretch=8.0)
+    levels = [radii.truncated(sizes[-1:], 0, 0, **about, **bits, reach=reach)[0][0] for reach in (1, 8)]
+    assert levels[1] < 0.6 * levels[0]  # messages that are corrupted make it smaller
+
+
+def test_noise_has_the_grown_scale(key):
+    """Discrete Laplace of scale 2 M / epsilon in units of reward, and not of the level before."""
+    bound = A.TruncatedSE(A.CDPSE(0.5, growth=4)).bind(ARMS.spec, 10**5)
+    found, k, n = certify(bound), 5, 4000
+    nothing = tuple(jnp.full(4, -jnp.inf) for _ in range(2)), (jnp.ones(4, bool), jnp.zeros(4, bool))
+
+    def one(key):
+        own = jax.random.split(key, 2)
+        total = bound.collect(own[0], own[1], jnp.int32(k), *nothing)
+        return bound.protocol.decode(own[1], jnp.int32(k), wide.Wide(total.high[None], total.low[None])).sums[0]
+
+    noise = 2 * bound.level[k] * np.asarray(jax.jit(jax.vmap(one))(jax.random.split(key, n)), float)
+    g = float(bound.protocol.steps[k])
+    for scale, fits in ((2 * bound.level[k] / 0.5, True), (2 * bound.level[k - 1] / 0.5, False)):
+        law = stats.dlaplace(2 * bound.level[k] / g / scale)
+        steps = np.round(noise * g / (2 * bound.level[k]))
+        assert (stats.kstest(steps + 0.0, law.cdf).pvalue > 1e-4) == fits
+    assert noise.std() == pytest.approx(2**0.5 * 2 * bound.level[k] / 0.5, rel=0.06)
+    last = np.flatnonzero(bound.protocol.users).max()
+    assert found.noise_std == pytest.approx(2 * bound.level[last] * bound.protocol.stds()[last])
+    assert "finite" in found.adjacency
+
+
+def test_flips_have_their_probability():
+    """What is measured is what is stated, and three fifths of it are not."""
+    sums = A.RRSE(1.0).bind(ARMS.spec, 40).protocol
+    assert fault(sums) == ""
+    fewer = dataclasses.replace(sums.noise, size=sums.noise.size * np.float32(0.6))
+
+    class Fewer(type(sums)):
+        def stds(self):
+            return sums.stds()
+
+    fields = {field.name: getattr(sums, field.name) for field in dataclasses.fields(sums)} | {"noise": fewer}
+    assert fault(fb.pytree(Fewer)(**fields))
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 10.0])
+def test_randomised_response_is_certified(epsilon):
+    """By the probability that is drawn, rounded up; messages are one bit, and move a sum by c."""
+    algo = A.RRSE(epsilon)
+    found = algo.certificate(ARMS.spec, 5000)
+    assert (found.claim, found.notion, found.trusted) == ("certified", "pure DP", "nobody")
+    assert epsilon * (1 - 1e-3) < found.epsilon_exact <= epsilon
+    assert found.bits_per_user == (1, 1)
+    assert algo.stretch == pytest.approx(1 / math.tanh(epsilon / 2), rel=1e-9)
+    q = 1 / (1 + math.exp(epsilon))
+    assert found.noise_std == pytest.approx(algo.stretch * math.sqrt(q * (1 - q)), rel=1e-3)
+    noise = algo.law.made(Asked(epsilon, 1.0, 0.1, 10), [5])
+    assert noise.probability(0) >= q
+
+
+def test_epsilon_beyond_the_words():
+    """From 22.2 on a flip is as rare as a word of 32 bits. Below 1e-7 the coin is fair."""
+    bound: Any = A.RRSE(100.0).bind(ARMS.spec, 5000)
+    assert certify(bound).epsilon_exact == pytest.approx(32 * math.log(2), rel=1e-6)
+    noise = bound.protocol.noise
+    assert int(jax.jit(lambda noise: noise.words(0))(noise)) == 1
+    for tiny in (1e-38, 1e-40, 0.0):  # a compiled program may take them for 0
+        forged = dataclasses.replace(noise, size=np.full_like(noise.size, tiny))
+        bare = dataclasses.replace(bound, protocol=dataclasses.replace(bound.protocol, noise=forged))
+        assert certify(bare).claim == "none"
+    with refused("epsilon"):
+        A.RRSE(1e-8).bind(ARMS.spec, 5000)
+
+
+@pytest.mark.parametrize("kind", [ServerNoise, PolyaNoise, LocalNoise])
+def test_noise_that_flips_no_bits_is_refused(kind):
+    """It would never be added to a sum of bits."""
+    bound: Any = A.RRSE(0.1).bind(ARMS.spec, 1000)
+    other = kind(size=np.full(len(bound.protocol.users), 50.0, np.float32))
+    found = certify(dataclasses.replace(bound, protocol=dataclasses.replace(bound.protocol, noise=other)))
+    assert (found.claim, "flips no bits" in found.reason) == ("none", True)
+
+
+@pytest.mark.parametrize("level", [math.nan, math.inf, 0.0, -1.0, 1e-40])
+def test_levels_are_numbers(level):
+    bound: Any = A.TruncatedSE(A.CDPSE(1.0)).bind(ARMS.spec, 1000)
+    assert certify(bound).claim == "certified"
+    assert certify(dataclasses.replace(bound, level=np.full_like(bound.level, level))).claim == "none"
+
+
+@pytest.mark.slow
+def test_limits(key):
+    """Without noise, all trust models are truncation alone. A level that no reward exceeds changes nothing."""
+    run = dict(horizon=20_000, key=key, seeds=20)
+    plain, quiet, shuffled = (
+        fb.simulate(PARETO, A.TruncatedSE(sums, moment=MOMENT), **run).regret
+        for sums in (A.SE(), A.CDPSE(500.0), A.ShuffleDPSE(500.0))
+    )
+    for other in (quiet, shuffled):
+        assert np.isclose(other, plain, rtol=1e-5).all(1).mean() >= 0.9
+    honest, lies = (
+        fb.simulate(env, A.TruncatedSE(A.RRSE(20.0, corrupted=where), moment=MOMENT, corruption=0.01), **run).regret
+        for env, where in ((fb.envs.contaminate(PARETO, 0.0), "rewards"), (PARETO, "messages"))
+    )
+    np.testing.assert_array_equal(honest, lies)  # nobody is corrupted
+
+
+def test_corrupted_users_are_not_protected(key):
+    """The certificate says so, of messages only. Whoever has a finite reward is protected, however large it is."""
+    algos = [A.RRSE(1.0, corrupted=where) for where in ("rewards", "messages")]
+    for before, after in (algos, [A.TruncatedSE(one, level=1e-3) for one in algos]):
+        one, other = (algo.certificate(ARMS.spec, 1000) for algo in (before, after))
+        assert one.claim == other.claim == "certified"
+        assert len(other.not_covered) == len(one.not_covered) + 1
+    bound, flags, n = after.bind(ARMS.spec, 1000), (jnp.ones(1000, bool),) * 2, 2000
+    ones = {
+        x: int(wide.to_int(bound.collect(key, key, jnp.int32(2), (jnp.full(1000, x, jnp.float32),) * 2, flags)))
+        for x in (3e38, np.inf, -3e38, -np.inf, np.nan)
+    }
+    assert (ones[np.inf], ones[-np.inf]) == (n, 0)
+    q = 1 / (1 + math.e)
+    for x, mean in ((3e38, 1 - q), (-3e38, q), (np.nan, q)):
+        assert abs(ones[x] - n * mean) < 5 * math.sqrt(n * q * (1 - q))
+
+
+def test_users_who_return(key):
+    """Each of r bits has its share of epsilon. Rewards that are left out count as nothing, so arms keep their order."""
+    env, unit = fb.envs.returning(ARMS, 3000), fb.privacy.Users(visits=4, per_batch=1)
+    algo = A.RRSE(8.0, unit=unit)
+    found = algo.certificate(env.spec, HORIZON)
+    assert found.claim == "certified"
+    assert found.epsilon_exact == pytest.approx(8.0, rel=1e-4)
+    assert algo.stretch == pytest.approx(1 / math.tanh(1.0))
+    regret = fb.simulate(env, algo, horizon=HORIZON, key=key, seeds=8).regret[:, -1]
+    assert regret.max() < 0.5 * HORIZON * 0.4  # of uniform play, whose gaps have the mean 0.4
+
+
+def test_refusals():
+    with refused("sums", A.SE(radius="exact")):
+        A.TruncatedSE(A.SE(radius="exact"))
+    with refused("unit"):
+        A.TruncatedSE(A.CDPSE(1.0, unit=fb.privacy.Users(4, per_batch=1)))
+    with refused("sums"):  # flips have no law that is added to sums
+        A.TopTwo(A.RRSE(1.0)).bind(ARMS.spec, 1000)
+    with refused("env"):
+        fb.envs.contaminate(fb.envs.returning(ARMS, 5))
+    with refused("env"):
+        fb.envs.contaminate(fb.envs.sphere(2, 3, 4))
+    for shape in (1.2, [2.0, 3.0], "long"):
+        with refused("shape"):
+            fb.envs.arms(means=[0.1, 0.2, 0.3], rewards="pareto", shape=shape)
+    with refused("shape"):
+        fb.envs.arms(n_arms=3, shape=2.0)
