@@ -29,7 +29,7 @@ FEW = 10  # rows of a silo whose mean is imprecise
 class DataCommand(Command):
     """Show what your table holds and can answer.
 
-    The command lists columns and their possible roles. With --silo, --arm and --reward it fits a model of rewards. It
+    The command describes columns. With --silo, --arm and --reward it fits a model of rewards. It
     then compares the gain of the best arms with the noise of privacy. --details adds the accuracy of the model.
 
     For example:
@@ -61,15 +61,13 @@ class DataCommand(Command):
         return 0
 
     def _list(self, **reading: Any) -> None:
-        from fedbandit_jax.data.overview import HEAD, overview
-        from fedbandit_jax.report.tables import aligned
+        from fedbandit_jax.data.columns import opened
 
-        found = overview(self.dataset, **reading)
-        print(f"{Path(self.dataset).name}: {found[0].rows:,} rows, {len(found)} columns\n")
-        print(aligned([HEAD, *(one.cells for one in found)]))
-        for one in found:
-            if one.why:
-                print(f"\n{one.why}")
+        frame = opened(self.dataset, **reading).frame
+        about = frame.describe(include="all").T.assign(missing=frame.isna().sum(), distinct=frame.nunique())
+        rows = about.reindex(columns=["distinct", "missing", "top", "min", "mean", "max"]).infer_objects()
+        print(f"{Path(self.dataset).name}: {len(frame):,} rows, {len(rows)} columns\n")
+        print(rows.to_string(na_rep="-", float_format="{:.4g}".format))
         print(f"\nWhat it can answer: the same with {', '.join(f'--{name}' for name in NEEDED)} and other columns")
 
 
@@ -81,7 +79,7 @@ def answers(env: Logged) -> Iterator[str]:
     """
     import numpy as np
 
-    from fedbandit_jax.planning import propensities
+    from fedbandit_jax.planning.evaluation import OF_SHARES, STATED, strange
     from fedbandit_jax.privacy import Budget, Users, calibrate
     from fedbandit_jax.report.tables import aligned
 
@@ -126,8 +124,7 @@ def answers(env: Logged) -> Iterator[str]:
     if small := int((env.counts < FEW).sum()):
         yield f"{small:,} of {m:,} silos with fewer than {FEW} replayed rows count as much as any other."
     if env.log.propensity is not None:
-        rests = propensities.OF_SHARES if env.shares else propensities.STATED
-        yield f"{rests} {propensities.strange(env)}"
+        yield f"{OF_SHARES if env.shares else STATED} {strange(env)}"
     else:
         yield (
             "Without --propensity nothing says that arms were drawn at random. If some users got some arms more often, "

@@ -29,7 +29,7 @@ print(result.summary())"""
 DETAILS = "All candidates, exclusions and the certificate: the same command with --details"
 
 # arguments of `fb.plan`
-PASSED = ("at_most", "trusted", "dropouts", "liars", "delay", "max_syncs", "max_bits", "seeds", "rounds")
+PASSED = ("at_most", "trusted", "liars", "max_syncs", "seeds", "rounds")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,6 @@ class PlanCommand(Command):
     liars: float = 0.0  # share of Byzantine silos, in [0, 1/2), which send false sums towards one direction.
     delay: int = 0  # rounds before a reward arrives.
     max_syncs: Option[int] = None  # most synchronisations in T rounds.
-    max_bits: Option[float] = None  # most bits that a silo sends and receives in T rounds.
     seeds: int = 4  # simulations of each candidate; the best eight have four times as many.
     rounds: Option[int] = None  # most simulated rounds (default: enough for 10^6 users, at least T / 8).
     random_seed: int = 0  # seed of the random number generator.
@@ -119,8 +118,10 @@ class PlanCommand(Command):
             env, made = fb.envs.returning(env, self.users), f"fb.envs.returning({made}, {self.users})"
         if env.spec.n_users:
             unit = "user" if unit is None else dataclasses.replace(unit, per_batch=1, silos=env.spec.silos)
-        made = f"fb.envs.dropout({made}, {self.dropouts})" if self.dropouts else made
-        made = f"fb.envs.delay({made}, {self.delay})" if self.delay else made
+        if self.dropouts:
+            env, made = fb.envs.dropout(env, self.dropouts), f"fb.envs.dropout({made}, {self.dropouts})"
+        if self.delay:
+            env, made = fb.envs.delay(env, self.delay), f"fb.envs.delay({made}, {self.delay})"
         found = fb.plan(
             env,
             [fb.privacy.Budget(epsilon, delta, self.adjacency) for epsilon in self.epsilon],

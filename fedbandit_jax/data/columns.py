@@ -19,8 +19,7 @@ from fedbandit_jax.core.extras import require
 from fedbandit_jax.core.validate import BadType, BadValue
 
 LARGEST = 1e100  # keeps squares and sums finite
-CODES = frozenset((-99.0, -999.0, -9999.0, -99999.0))  # common codes of missing values
-GAPS = ["", "-", "?", "NA", "N/A", "nan", "NaN", "null"]  # texts of missing values, also in a frame
+GAPS = ("", "-", "?", "NA", "N/A", "nan", "NaN", "null")  # texts of missing values, also in a frame
 NO_GAPS = "must have no missing values: `missing` NA leaves out rows with empty cells or NA, empty reads it as text"
 MUST = dict(
     numbers="numbers, or yes and no",
@@ -30,7 +29,6 @@ MUST = dict(
 ANSWERS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 DATE = re.compile(r"\d{4}-\d\d-\d\d([T ].*)?")
 NUMBER_LIKE = re.compile(DATE.pattern + r"|[+-]?\s*[$€£]?\s*\d[\d.,'’\s]*[%$€£]?")  # to people; to pandas a text
-NUMBER = re.compile(r"^[+-]?\d[\d.,]*\s*")  # before a unit
 DAYS = "; days since 1970"
 SEPARATORS = ",;\t|"  # candidates; on ties the first counts
 LISTED = 12  # most names in a message
@@ -92,7 +90,7 @@ class Table(NamedTuple):
 def opened(source: Any, decimal: str | None = None, missing: Sequence[str] | None = None) -> Table:
     """Reads a path, a frame, a pyarrow table, a mapping of names to vectors, or a `Table` of a frame.
 
-    Arguments are as in `fb.data.table`. Texts are stripped, and `missing` ones become NaN.
+    Arguments are as in `fb.data.table`. Texts are stripped, and missing ones become NaN unless `missing` is empty.
     """
     pandas = require("pandas", "data")
     path = validate.path("source", source) if isinstance(source, (str, Path)) else None
@@ -126,6 +124,8 @@ def opened(source: Any, decimal: str | None = None, missing: Sequence[str] | Non
         raise BadValue("source", "must have a header and at least one row below it", title, got=f"none in {title}")
     texts = [name for name, kind in frame.dtypes.items() if kind.kind == "O"]
     frame[texts] = frame[texts].map(lambda value: value.strip() if isinstance(value, str) else value)
+    if missing is None or len(missing):
+        frame[texts] = frame[texts].mask(frame[texts].isin(GAPS))
     if missing:
         numbers = pandas.to_numeric(pandas.Series(missing), errors="coerce").dropna()
         frame = frame.mask(frame.isin([*missing, *numbers]))
@@ -173,15 +173,14 @@ def read(
     left = len(whole) - len(frame)
     left_out = (f"left out: {left:,} rows with missing values",) if left else ()
     table = table._replace(frame=frame, left_out=left_out)
-    return table._replace(found={one.name: column(one, table, missing) for one in wanted})
+    return table._replace(found={one.name: column(one, table) for one in wanted})
 
 
-def column(wanted: Wanted, table: Table, missing: Sequence[str] | None = None) -> Column:
+def column(wanted: Wanted, table: Table) -> Column:
     """Converts a column of a frame, or raises `ValueError` with the first invalid row."""
     pandas = require("pandas", "data")
     series = table.frame[wanted.name]
     (name, argument, kind), dtype = wanted, series.dtype.kind
-    literal = missing is not None and not len(missing)
 
     def wrong(odd: Any, must: str, got: str | None = None) -> BadValue:
         i = int(np.argmax(odd))  # the first such row
@@ -199,21 +198,16 @@ def column(wanted: Wanted, table: Table, missing: Sequence[str] | None = None) -
             texts, codes = _distinct(series)
         except TypeError:
             raise wrong(0, "must hold texts, numbers or dates") from None
-        if not literal and (gap := np.isin(texts, GAPS)).any():
-            raise wrong(gap[codes], NO_GAPS, validate.shown(texts[int(np.argmax(gap))] or "nothing"))
         if kind == "labels" or (kind == "either" and dtype == "b"):
             return _labels(name, texts, codes)
         if dated := kind != "numbers" and all(map(DATE.fullmatch, texts)):
             distinct = _days(pandas.to_datetime(pandas.Series(texts), format="ISO8601", utc=True, errors="coerce"))
-        elif kind == "numbers" and all(text.lower() in ANSWERS for text in texts):
-            distinct = np.array([ANSWERS[text.lower()] for text in texts])
         else:
-            distinct = pandas.to_numeric(pandas.Series(texts), errors="coerce").to_numpy(float)
+            answers = [ANSWERS.get(text.lower(), text) if kind == "numbers" else text for text in texts]
+            distinct = pandas.to_numeric(pandas.Series(answers), errors="coerce").to_numpy(float)
         no = np.isnan(distinct)
         if kind == "either" and no.all() and not dated:
-            units = {NUMBER.sub("", text) for text in texts}
-            one_unit = len(units) == 1 < len(texts) and re.fullmatch(r"[^\W\d_]{2,}", units.pop())
-            no = np.array([bool(one_unit or NUMBER_LIKE.fullmatch(text)) for text in texts])
+            no = np.array([NUMBER_LIKE.fullmatch(text) is not None for text in texts])
             if not no.any():
                 return _labels(name, texts, codes)
         if no.any():
@@ -224,10 +218,6 @@ def column(wanted: Wanted, table: Table, missing: Sequence[str] | None = None) -
             return Column(name, values, unit=DAYS)
     if (large := ~(np.abs(values) <= LARGEST)).any():
         raise wrong(large, f"must be finite and at most {LARGEST:g}")
-    least = values.min()
-    if not literal and least in CODES and (values[values != least] >= 0).all():
-        must = f"must not have a lone negative number: set `missing` to {least:g} if it is no answer, or else to []"
-        raise wrong(values == least, must, f"{least:g}")
     return Column(name, values)
 
 

@@ -6,8 +6,6 @@ noise is simulated. Batches grow by the smallest factor that `max_syncs` allows.
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -22,8 +20,7 @@ from fedbandit_jax.algos import (
     PhasedThompson,
     ShuffleDPSE,
 )
-from fedbandit_jax.interfaces import certificate_of
-from fedbandit_jax.planning.candidate import Candidate, over
+from fedbandit_jax.planning.candidate import Candidate, considered, over
 from fedbandit_jax.planning.demands import PARTIES, Demands, units
 from fedbandit_jax.privacy import Users
 
@@ -68,25 +65,10 @@ def _of(variant: Any, unit: Any, who: str, demands: Demands) -> Iterator[Candida
 def _fitting(label: str, algos: list[Any], demands: Demands) -> Candidate:
     """Makes the candidate of the first recipe with few enough batches, or of the last."""
     for algo in algos[:-1]:
-        one = _considered(label, algo, demands)
-        if one.syncs is None or not over(one.syncs, demands.max_syncs, ""):
+        one = considered(label, label, algo, demands)
+        if one.syncs is None or not over(one.syncs, demands):
             return one
-    return _considered(label, algos[-1], demands)
-
-
-def _considered(label: str, algo: Any, demands: Demands) -> Candidate:
-    """Makes the candidate of a recipe, with its most batches, the bits of a user, and its certificate."""
-    one = Candidate(label=label, group=label, algo=algo.replace(name=label))
-    try:
-        bound: Any = algo.bind(demands.spec, demands.horizon)
-    except ValueError as refused:
-        return dataclasses.replace(one, excluded=str(refused))
-    proved, syncs = certificate_of(bound, demands.spec, demands.horizon), int(bound.n_batches)
-    bits = float(max(proved.bits_per_user or (0,)))
-    why = over(syncs, demands.max_syncs, "synchronisations") or over(bits, demands.max_bits, "bits of a user")
-    if math.isfinite(float(bound.epsilon)) and proved.claim != "certified":
-        why = why or f"nothing is certified: {proved.reason}"
-    return dataclasses.replace(one, syncs=syncs, bits=bits, certificate=proved, excluded=why)
+    return considered(label, label, algos[-1], demands)
 
 
 def without_privacy(demands: Demands, among: Iterable[Candidate]) -> list[Candidate]:
@@ -97,5 +79,5 @@ def without_privacy(demands: Demands, among: Iterable[Candidate]) -> list[Candid
         sums: Any = getattr(one.algo, "sums", one.algo)
         plain = SE(radius="exact", growth=sums.growth)
         algo = plain if sums is one.algo else one.algo.replace(sums=plain)  # pyright: ignore
-        found[label] = _considered(label, algo, demands)
+        found[label] = considered(label, label, algo, demands)
     return list(found.values())

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedbandit_jax.algos.recipe import PolicyRecipe
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import padding
 from fedbandit_jax.interfaces import Recipe, certificate_of
@@ -62,47 +61,45 @@ class Candidate:
         return None if self.certificate is None else self.certificate.epsilon
 
 
-def considered(label: str, group: str, algo: PolicyRecipe, demands: Demands) -> Candidate:
+def considered(label: str, group: str, algo: Any, demands: Demands) -> Candidate:
     """Makes the candidate of a recipe, with its communication and certificate if it can be bound."""
-    syncs = as_schedule(algo.schedule).n_syncs(demands.horizon)
-    one = Candidate(
-        label=label, group=group, algo=algo, syncs=syncs, excluded=over(syncs, demands.max_syncs, "synchronisations")
-    )
+    one = Candidate(label=label, group=group, algo=algo.replace(name=label))
+    if not demands.sums:
+        syncs = as_schedule(algo.schedule).n_syncs(demands.horizon)
+        one = dataclasses.replace(one, syncs=syncs, excluded=over(syncs, demands))
     if one.excluded:
         return one
     try:
-        bound = algo.bind(demands.spec, demands.horizon)
+        bound: Any = algo.bind(demands.spec, demands.horizon)
     except ValueError as refused:  # uncalibrated noise, for instance
         return dataclasses.replace(one, excluded=str(refused))
-    bits, proved = bits_per_silo(bound), certificate_of(bound, demands.spec, demands.horizon)
-    why = over(bits, demands.max_bits, "bits of a silo")
-    if algo.privacy is not None and proved.claim != "certified":
-        why = why or f"nothing is certified: {proved.reason}"
+    proved = certificate_of(bound, demands.spec, demands.horizon)
+    if demands.sums:
+        one = dataclasses.replace(one, syncs=int(bound.n_batches), excluded=over(int(bound.n_batches), demands))
+    bits = float(max(proved.bits_per_user or (0,))) if demands.sums else bits_per_silo(bound)
+    private = proved.epsilon is not None and proved.claim != "certified"
+    why = one.excluded or f"nothing is certified: {proved.reason}" * private
     return dataclasses.replace(one, bits=bits, certificate=proved, excluded=why)
 
 
-def over(number: float, most: float | None, what: str) -> str:
-    """Returns why a number is too large, or ""."""
-    return "" if most is None or number <= most else f"{number:,.0f} {what} are more than {most:,.0f}"
+def over(syncs: int, demands: Demands) -> str:
+    """Returns why these are too many synchronisations, or ""."""
+    most = demands.max_syncs
+    return "" if most is None or syncs <= most else f"{syncs:,} synchronisations are more than {most:,}"
 
 
 def fitting(
-    make: Callable[[int | None], PolicyRecipe], group: str, numbers: str, syncs: int | None, demands: Demands
+    make: Callable[[int | None], Any], group: str, numbers: str, syncs: int | None, demands: Demands
 ) -> Candidate:
     """Makes the candidate with this many synchronisations, or with the most that the demands allow."""
 
     def tried(syncs: int | None) -> Candidate:
         algo = make(syncs)
         label = ", ".join(part for part in (group, numbers, _words(algo.schedule)) if part)
-        return considered(label, group, algo.replace(name=label), demands)
+        return considered(label, group, algo, demands)
 
     one = tried(syncs)
-    if one.excluded and one.bits is None and one.syncs and demands.max_syncs is not None:
-        one = tried(demands.max_syncs)
-    if one.bits and one.syncs and demands.max_bits is not None and one.bits > demands.max_bits:
-        fewer = math.floor(demands.max_bits * one.syncs / one.bits)
-        one = tried(fewer) if fewer else one
-    return one
+    return tried(demands.max_syncs) if one.syncs and over(one.syncs, demands) else one
 
 
 def growing(horizon: int, first: int, syncs: int) -> float:

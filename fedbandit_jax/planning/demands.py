@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedbandit_jax import envs
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Environment, Spec
@@ -49,7 +48,6 @@ class Demands(NamedTuple):
     trusted: tuple[str, ...]  # keys of `PARTIES`
     unit: Any  # as in `Mechanism`, or `ONE_USER`
     max_syncs: int | None
-    max_bits: float | None  # of a silo in T rounds, sent and received
     arms: np.ndarray | None = None  # (K, d) offered to every user in every round, if fixed
     alone: bool = True  # whether returning users arrive one at a time, and can be served separately
     away: int = 0  # silos that may miss a synchronisation, with shares of noise in secure aggregation
@@ -115,7 +113,6 @@ def demanded(
     unit: Any,
     liars: Any,
     max_syncs: Any,
-    max_bits: Any,
 ) -> list[Demands]:
     """Checks arguments of `plan`, and returns the demands for every budget, the smallest epsilon first."""
     spec = env.spec
@@ -142,8 +139,6 @@ def demanded(
         Mechanism(budgets[0], unit=unit)  # checks it
     if max_syncs is not None:
         validate.integer("max_syncs", max_syncs, at_least=1)
-    if max_bits is not None:
-        validate.positive("max_bits", max_bits)
     sums = callable(getattr(env, "answers", None))
     demands = Demands(
         spec=spec,
@@ -152,7 +147,6 @@ def demanded(
         trusted=("silo", *names),
         unit=unit,
         max_syncs=max_syncs,
-        max_bits=max_bits,
         liars=_lying(liars, spec),
         arms=None if sums else fixed_arms(env),
         sums=sums,
@@ -161,15 +155,6 @@ def demanded(
     )
     several = sorted(budgets, key=lambda one: one.epsilon)
     return [demands._replace(budget=one, at=f" at epsilon {one.epsilon:g}" * (len(several) > 1)) for one in several]
-
-
-def under(env: Environment, dropouts: Any, delay: Any) -> Environment:
-    """Wraps the environment with drop-outs and delays."""
-    if validate.within("dropouts", dropouts, 0, 1) == 1:
-        raise BadValue("dropouts", "must be below 1", dropouts)
-    validate.integer("delay", delay, at_least=0, at_most=10**4)
-    env = envs.dropout(env, dropouts) if dropouts else env
-    return envs.delay(env, delay) if delay else env
 
 
 def _lying(liars: Any, spec: Spec) -> float:

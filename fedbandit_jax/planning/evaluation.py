@@ -18,13 +18,18 @@ from fedbandit_jax.engine import record as records
 from fedbandit_jax.engine.simulation import sweep
 from fedbandit_jax.envs import Logged
 from fedbandit_jax.interfaces import Algorithm
-from fedbandit_jax.planning import propensities as chances
-from fedbandit_jax.report.measured import listed
+from fedbandit_jax.report.result import listed
 from fedbandit_jax.report.tables import aligned
 
 CHUNK = 1 << 18  # visits weighted at a time
-WEIGHTS = {"stated": "by inverse propensities", "estimated": "by estimated propensities"}
 ENOUGH = 50  # effective rows for reliable intervals
+STRANGE = 4, 0.02  # standard errors, and a share for rounding, beyond which propensities are implausible
+FEW = 30  # least rows of an arm for its own test
+STATED = "Propensities are those of the table; that arms were drawn with these probabilities is taken for granted."
+OF_SHARES = (
+    "Doubtful: propensities are the shares of arms in the table, and so estimates. Unless arms were drawn with these "
+    "probabilities, what else decided about arms is in no estimate and no interval."
+)
 
 
 class Interval(NamedTuple):
@@ -53,12 +58,10 @@ class Values(Printed):
     """The values estimated by `off_policy`, by label; printing them shows a table."""
 
     values: Mapping[str, Value]
-    logged: float  # mean reward of the replayed rows, with silos weighted as in the values
+    logged: float  # mean reward of the replayed rows, with all silos alike
     level: float  # of the intervals
     basis: str  # description of the model, and of the source of propensities
     doubt: str = ""  # why estimates from the log are unreliable: propensities, or few rows
-    propensities: str = "stated"  # or "estimated"
-    by_size: bool = False  # whether silos are weighted by their rows
 
     def __getitem__(self, label: str) -> Value:
         return self.values[label]
@@ -74,13 +77,12 @@ class Values(Printed):
             (label, f"{v.model:.4f}", str(v.ips), str(v.doubly_robust), str(v.gain), f"{v.rows:,.0f}")
             for label, v in self.values.items()
         ]
-        silos = "silos by their rows" if self.by_size else "all silos alike"
         head = (
-            f"Mean reward of the arms played, {silos}; of those in the log {self.logged:.4f}; "
+            f"Mean reward of the arms played, all silos alike; of those in the log {self.logged:.4f}; "
             f"{100 * self.level:g} % intervals."
         )
-        weights = WEIGHTS[self.propensities]
-        names = ("algorithm", "by the model", weights, "doubly robust", "minus the log", "rows that count")
+        weighted = "by inverse propensities"
+        names = ("algorithm", "by the model", weighted, "doubly robust", "minus the log", "rows that count")
         return "\n".join([head, self.basis, *[self.doubt] * bool(self.doubt), aligned([names, *rows])])
 
 
@@ -92,8 +94,6 @@ def off_policy(
     key: Array,
     seeds: int = 16,
     level: float = 0.95,
-    propensities: str = "stated",
-    by_size: bool = False,
     progress: bool | None = None,
 ) -> Values:
     """Estimates from a log the mean reward of arms that algorithms learned to play with rewards of its model.
@@ -112,22 +112,16 @@ def off_policy(
     0. `Values.doubt` reports a mean more than four standard errors and 2 % off. Arms with few rows are judged only
     together with all others.
 
-    If propensities are unknown, `propensities="estimated"` estimates them from the replayed rows, by a multinomial
-    logistic regression on silo and features. Estimates then are causal only without confounding: nothing else decided
-    arms that affects rewards. `Values.doubt` says so. Intervals treat the estimates as the truth.
-
     The model's own mean has no interval. It is biased upwards, since the arms were learned from the same model. If it
     is outside the doubly robust interval, do not trust the model's regret.
 
     Args:
-        env: an environment of `fb.data.table`, with a column of `propensity` unless they are estimated.
+        env: an environment of `fb.data.table`, with a column of `propensity`.
         algos: algorithms, by label or in order, as for `fb.sweep`.
         horizon: number of rounds T.
         key: PRNG key.
         seeds: number of runs; intervals are for the mean over these runs.
         level: confidence level of the intervals, in (0, 1).
-        propensities: "stated" in the table, or "estimated".
-        by_size: whether to weight silos by their replayed rows; otherwise all weigh alike, as in the runs.
         progress: as for `fb.simulate`.
 
     Returns:
@@ -147,41 +141,51 @@ def off_policy(
     """
     env = validate.instance("env", env, Logged, "an environment of fb.data.table")
     level = validate.probability("level", level)
-    by_size = validate.boolean("by_size", by_size)
-    estimates = chances.OF_SHARES if env.shares else ""
-    if validate.one_of("propensities", propensities, WEIGHTS) == "estimated":
-        estimates = chances.ESTIMATED
-        env = dataclasses.replace(env, log=env.log._replace(propensity=chances.estimated(env)))
-    elif env.log.propensity is None:
-        name = "name their column in fb.data.table(...), or set propensities='estimated'"
+    if env.log.propensity is None:
+        name = "name their column in fb.data.table(...)"
         raise BadValue("env", "must have propensities", None, got=f"a table without: {name}")
     record = {"arm": records.arms, "row": _row}
     result = sweep(
         env, algos, horizon=horizon, stride=1, key=key, seeds=seeds, record=record, progress=progress, throw=True
     )
     kept = {label: result[label].records for label in result}
-    found = {label: _value(env, one["row"], one["arm"], level, by_size) for label, one in kept.items()}
+    found = {label: _value(env, one["row"], one["arm"], level) for label, one in kept.items()}
     few = ", ".join(label for label, value in found.items() if value.rows < ENOUGH)
     each = np.repeat(env.counts, env.counts)  # size of the silo of every row
-    logged = float(np.average(np.asarray(env.log.reward, float), weights=None if by_size else 1 / each))
+    logged = float(np.average(np.asarray(env.log.reward, float), weights=1 / each))
     stated = np.asarray(env.log.propensity, float)
     least = f"The least propensity is {stated.min():.3g}, in row {env.log.row[stated.argmin()]}."
     rare = f"Doubtful: fewer than {ENOUGH} rows count for {few}. {least}" if few else ""
-    doubts = [estimates, chances.strange(env), rare]
-    basis = env.spec.basis if estimates else f"{env.spec.basis} {chances.STATED}"
-    return Values(found, logged, level, basis, " ".join(filter(None, doubts)), propensities, by_size)
+    doubts = " ".join(filter(None, [OF_SHARES * env.shares, strange(env), rare]))
+    basis = env.spec.basis if env.shares else f"{env.spec.basis} {STATED}"
+    return Values(found, logged, level, basis, doubts)
+
+
+def strange(env: Logged) -> str:
+    """Warns if the mean of 1 / propensity is not K over all rows, or not 1 for an arm with 0 for other rows."""
+    shown, inverse = np.asarray(env.log.arm), 1 / np.asarray(env.log.propensity, float)
+    each = [(f" of rows that showed arm {a}, and of 0 for others,", np.where(shown == a, inverse, 0.0), 1)
+            for a in range(env.spec.n_arms) if (shown == a).sum() >= FEW]  # fmt: skip
+    for which, value, expected in [("", inverse, env.spec.n_arms), *each]:
+        error, (errors, share) = value.std() / math.sqrt(len(value)), STRANGE
+        if abs(value.mean() - expected) > errors * error + share * expected:
+            return (
+                f"Doubtful: the mean of 1 / propensity{which} is {value.mean():.4g} ± {error:.2g} in the log, and "
+                f"{expected} where every arm can be shown and these are the probabilities by which arms were drawn."
+            )
+    return ""
 
 
 def _row(moment: records.Moment) -> Array:
     return moment.world.row
 
 
-def _value(env: Logged, rows: np.ndarray, arms: np.ndarray, level: float, by_size: bool = False) -> Value:
-    log, counts = env.log, np.asarray(env.counts)
+def _value(env: Logged, rows: np.ndarray, arms: np.ndarray, level: float) -> Value:
+    log = env.log
     rows, arms = rows.ravel(), arms.ravel()
     who = np.asarray(log.row if env.users is None else env.users)
     _, who = np.unique(who, return_inverse=True)
-    size, counted = int(who.max()) + 1, np.repeat(counts / counts.mean() if by_size else np.ones(len(counts)), counts)
+    size = int(who.max()) + 1
     visits, modelled, weighted, robust, gained, weight = np.zeros((6, size))
     for start in range(0, len(rows), CHUNK):
         row, arm = rows[start : start + CHUNK], arms[start : start + CHUNK]
@@ -191,7 +195,7 @@ def _value(env: Logged, rows: np.ndarray, arms: np.ndarray, level: float, by_siz
         both = mean + w * (reward - _means(env, row, shown))
         terms = (np.ones(len(row)), mean, w * reward, both, both - reward, w)
         for total, term in zip((visits, modelled, weighted, robust, gained, weight), terms):
-            total += np.bincount(who[row], term * counted[row], size)
+            total += np.bincount(who[row], term, size)
     if weight.any():
         met = visits > 0
         effective = weight.sum() ** 2 / (weight**2).sum()

@@ -20,7 +20,7 @@ from fedbandit_jax.engine.simulation import sweep
 from fedbandit_jax.interfaces import Algorithm, Environment, Recipe, Spec
 from fedbandit_jax.planning.candidate import Candidate
 from fedbandit_jax.planning.candidates import candidates, without_privacy
-from fedbandit_jax.planning.demands import demanded, under
+from fedbandit_jax.planning.demands import demanded
 from fedbandit_jax.planning.forecast import TRIED, forecast
 from fedbandit_jax.planning.recommendation import Recommendation
 from fedbandit_jax.privacy import Budget
@@ -54,11 +54,8 @@ def plan(
     at_most: float | None = None,
     trusted: str | Sequence[str] = ("silo",),
     unit: Any = None,
-    dropouts: float = 0.0,
     liars: float = 0.0,
-    delay: int = 0,
     max_syncs: int | None = None,
-    max_bits: float | None = None,
     seeds: int = 4,
     rounds: int | None = None,
     progress: bool | None = None,
@@ -81,7 +78,8 @@ def plan(
 
     Args:
         env: an environment as similar as possible to the real users, since the best schedule, width and regret depend
-            on it.
+            on it. With `fb.envs.dropout`, secure aggregation has shares of noise for the mean number of absent silos
+            plus three standard deviations. With `fb.envs.delay`, growing batches begin later.
         budget: `fb.privacy.Budget(epsilon, delta)`; it protects one user, or the `unit`. With `at_most` it may be
             several. All meet the same simulated users, and at least two candidates of each are simulated at length. The
             smallest epsilon within `at_most` is recommended.
@@ -92,14 +90,9 @@ def plan(
             "shuffler", "secagg" or "server", or several of these. A "secagg" aggregator sees only sums over silos.
         unit: the protected unit of returning users, as in `fb.privacy.Mechanism`; or "user": all visits of a user, with
             a contribution bound chosen by the plan.
-        dropouts: probability that a silo misses a synchronisation, as in `fb.envs.dropout`. Secure aggregation has
-            shares of noise for the mean number of absent silos plus three standard deviations, also for an environment
-            with its own drop-outs.
         liars: share of silos that send false sums, in [0, 1/2). The server then takes a median of single messages, and
             the liars collude, as in `fb.privacy.Liars`, among the worst attacks on medians.
-        delay: rounds of delay of rewards, as in `fb.envs.delay`.
         max_syncs: most synchronisations in T rounds; None: any number.
-        max_bits: most bits that a silo may send and receive in T rounds together; None: any number.
         seeds: simulations of each candidate, at least 2; the best have four times as many.
         rounds: most simulated rounds. Default: all, or enough for 10^6 users, but at least T / 8.
         progress: whether to show a progress bar on stderr. Default: only on a terminal.
@@ -119,15 +112,15 @@ def plan(
         ['shuffle_vector_sum', 'secagg', 'central']
     """
     started = time.monotonic()
-    env = under(as_environment("env", env), dropouts, delay)
+    env = as_environment("env", env)
     spec = env.spec
     horizon = validate.integer("horizon", horizon, at_least=LEAST_ROUNDS)
     if spec.late >= horizon:
-        raise BadValue("delay", f"must be below the horizon of {horizon:,} rounds", spec.late, got=f"{spec.late:,}")
+        raise BadValue("env", f"must have a delay below the horizon {horizon:,}", spec.late, got=f"{spec.late:,}")
     random.check_key("key", key)
     seeds = validate.integer("seeds", seeds, at_least=2, at_most=2**20)
-    limits: dict[str, Any] = dict(max_syncs=max_syncs, max_bits=max_bits)
-    asked = demanded(env, budget, horizon, at_most=at_most, trusted=trusted, unit=unit, liars=liars, **limits)
+    options: dict[str, Any] = dict(at_most=at_most, trusted=trusted, unit=unit, liars=liars, max_syncs=max_syncs)
+    asked = demanded(env, budget, horizon, **options)
     if rounds is None:
         rounds = min(horizon, max(USERS // spec.n_agents, math.ceil(horizon / TRIED), LEAST_ROUNDS))
     rounds = validate.integer("rounds", rounds, at_least=LEAST_ROUNDS, at_most=horizon)

@@ -1,6 +1,5 @@
 """Every flag changes the run."""
 
-import dataclasses
 import functools
 import re
 from types import SimpleNamespace
@@ -117,22 +116,20 @@ def test_flags_of_plan_are_used(monkeypatch, capsys):
 
     monkeypatch.setattr(fb.planning.recommend, "plan", plan)
     words = "--epsilon 2 3 --at-most 1.2 --delta 0.01 --adjacency zero_out --agents 3 --arms 4 --dim 5 --horizon 40"
-    more = "--users 7 --trusted secagg server --max-syncs 9 --max-bits 99 --seeds 2 --rounds 20 --random-seed 5"
+    more = "--users 7 --trusted secagg server --max-syncs 9 --seeds 2 --rounds 20 --random-seed 5"
     assert main(["plan", *f"{words} {more} --dropouts 0.1 --delay 7 --liars 0.25".split()]) == 0
     ((env, budget, options),) = seen
     assert (env.spec.n_agents, env.spec.n_arms, env.spec.dim, env.spec.n_users) == (3, 4, 5, 7)
     assert budget == [privacy.Budget(epsilon, 0.01, "zero_out") for epsilon in (2.0, 3.0)]
     assert (jax.random.key_data(options.pop("key")) == jax.random.key_data(jax.random.key(5))).all()
-    sizes = dict(
-        horizon=40, at_most=1.2, max_syncs=9, max_bits=99.0, seeds=2, rounds=20, dropouts=0.1, liars=0.25, delay=7
-    )
+    sizes = dict(horizon=40, at_most=1.2, max_syncs=9, seeds=2, rounds=20, liars=0.25)
     assert options == sizes | dict(trusted=("secagg", "server"), unit="user", progress=True)
     simulated, nothing = [], SimpleNamespace(summary=str)
     monkeypatch.setattr(simulation, "simulate", lambda *given, **how: simulated.append((given, how)) or nothing)
     exec(capsys.readouterr().out.partition("import jax\n")[2], {"jax": jax})
     ((world, algo), how) = simulated[0]
-    under = dataclasses.replace(env.spec, drops=True, late=7)  # the plan puts itself under these conditions
-    assert (world.spec, algo, how["horizon"]) == (under, best.algo, 40)
+    assert (env.spec.drops, env.spec.late) == (True, 7)
+    assert (world.spec, algo, how["horizon"]) == (env.spec, best.algo, 40)
     assert (world.env.rate == np.float32(0.1)).all()
     assert (jax.random.key_data(how["key"]) == jax.random.key_data(jax.random.key(6))).all()
     assert main(["plan", "--users", "7", "--visits", "4", "--agents", "2", "--dim", "3"]) == 0

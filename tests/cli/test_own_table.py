@@ -11,7 +11,7 @@ from handmade import visits
 
 import fedbandit_jax as fb
 from fedbandit_jax.cli import _configuration, main, parse
-from fedbandit_jax.planning import propensities, recommend
+from fedbandit_jax.planning import evaluation, recommend
 
 WORDS = "--data log.csv --silo hospital --arm drug --reward cured"
 ARGUMENTS = dict(silo="hospital", arm="drug", reward="cured")
@@ -115,7 +115,8 @@ def test_data_lists_columns(capsys):
     assert main(["data", "log.csv"]) == 0
     rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line}
     assert {"400", "13"} <= set(rows["log.csv:"])
-    assert rows["drug"] == ["drug", "text", "3", "0", "new,", "old,", "placebo", "silo,", "arm,", "user,", "features"]
+    assert rows["drug"][:4] == ["drug", "3", "0", "placebo"]  # distinct, missing, and the most frequent
+    assert rows["cured"][1:] == ["2", "0", "-", "0", f"{visits()['cured'].mean():.4g}", "1"]
 
 
 @pytest.mark.parametrize(
@@ -139,8 +140,8 @@ def test_data_says_whose_word_propensities_are_and_which_silos_are_small(capsys)
         said[p] = " ".join(capsys.readouterr().out.split())
     counts = fb.data.table("small.csv", **ARGUMENTS).counts
     assert f"{(counts < 10).sum()} of 3 silos with fewer than 10 replayed rows" in said["p"]
-    assert propensities.STATED in said["p"]
-    assert propensities.OF_SHARES in said["share"]
+    assert evaluation.STATED in said["p"]
+    assert evaluation.OF_SHARES in said["share"]
 
 
 def test_data_says_what_it_costs_to_protect_users(capsys):

@@ -31,10 +31,8 @@ def few():
         yield
 
 
-def demands(
-    horizon=100, trusted=("silo", "secagg"), unit=None, max_syncs=None, max_bits=None, budget=BUDGET, spec=ENV.spec
-):
-    return Demands(spec, horizon, budget, trusted, unit, max_syncs, max_bits)
+def demands(horizon=100, trusted=("silo", "secagg"), unit=None, max_syncs=None, budget=BUDGET, spec=ENV.spec):
+    return Demands(spec, horizon, budget, trusted, unit, max_syncs)
 
 
 ASKED = demands(unit=fb.privacy.Users(2), max_syncs=1)
@@ -67,8 +65,8 @@ def test_bits_are_those_of_a_run(trust, release, schedule):
 USERS = fb.envs.clustered(n_users=6, n_servers=2, n_clusters=2, n_arms=4, dim=5)
 ARMS = np.eye(3, dtype=np.float32)
 SAME = fb.envs.replay(np.tile(ARMS, (3, 1)), [3, 3, 3], [0.2, 0.5, 0.9], n_agents=3, rewards="bernoulli")
-RETURNING = Demands(USERS.spec, 200, BUDGET, ALL, "visit", None, None)
-FIXED = Demands(SAME.spec, 200, BUDGET, ("silo",), None, None, None, fixed_arms(SAME))
+RETURNING = Demands(USERS.spec, 200, BUDGET, ALL, "visit", None)
+FIXED = Demands(SAME.spec, 200, BUDGET, ("silo",), None, None, fixed_arms(SAME))
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +106,7 @@ def test_users_who_return_are_served_by_themselves_unless_a_server_is_trusted():
     found = [one for one in considered(RETURNING) if one.algo.privacy.trust == "silo_local"]
     assert {type(one.algo).__name__ for one in found} == {"Grouped", "AsyncFederated"}
     one_server = fb.envs.clustered(n_users=6, n_servers=1, n_clusters=2, n_arms=4, dim=5)
-    found = considered(Demands(one_server.spec, 200, BUDGET, ("silo",), "visit", None, None))
+    found = considered(Demands(one_server.spec, 200, BUDGET, ("silo",), "visit", None))
     assert {type(one.algo).__name__ for one in found} == {"Grouped", "AsyncFederated", "Federated"}
 
 
@@ -183,21 +181,19 @@ def test_untrusted_parties_are_excluded_as_a_whole_and_visits_asked_for():
     assert "2" in considered(ASKED)[0].certificate.unit
 
 
-@pytest.mark.parametrize("limit", deep([dict(max_syncs=1), dict(max_syncs=90), dict(max_bits=20 * 576)], keep={0, 2}))
-def test_a_limit_is_kept_and_used_up(limit):
-    """Of synchronisations, or of bits: a message, and what comes back, are 9 numbers of 32 bits each."""
-    found = considered(demands(unit=fb.privacy.Users(2), **limit))
+@pytest.mark.parametrize("most", deep([1, 20, 90], keep={0, 1}))
+def test_a_limit_is_kept_and_used_up(most):
+    """A message, and what comes back, are 9 numbers of 32 bits each."""
+    found = considered(demands(unit=fb.privacy.Users(2), max_syncs=most))
     assert not any(one.excluded for one in found)
     assert len({(one.algo.privacy.trust, type(one.algo.schedule)) for one in found}) == 4
-    most = limit.get("max_syncs", 20)
     assert max(one.syncs for one in found) <= most
-    assert max(one.bits for one in found) <= limit.get("max_bits", np.inf)
     every = {(one.syncs, one.bits) for one in found if isinstance(one.algo.schedule, fb.schedules.Every)}
     assert most == 90 or every == {(most, most * 576)}
 
 
 def test_few_batches_grow_by_more_than_prefixes_are_weighed_by():
-    found = considered(demands(3000, ("silo",), max_bits=1000, budget=fb.privacy.Budget(8.0, 1e-2)))
+    found = considered(demands(3000, ("silo",), max_syncs=1, budget=fb.privacy.Budget(8.0, 1e-2)))
     grown = [one for one in found if isinstance(one.algo.privacy.release, fb.privacy.Decaying)]
     assert max(one.algo.schedule.growth for one in grown) > 100
     assert {one.algo.privacy.release for one in grown} == {fb.privacy.Decaying(100.0)}  # which goes up to 100
@@ -206,7 +202,7 @@ def test_few_batches_grow_by_more_than_prefixes_are_weighed_by():
 
 def test_bounds_of_one_user_are_chosen_with_all_else():
     """One, four, and as many visits as there are; batches that are many are apart, and the release knows it."""
-    asked = Demands(dataclasses.replace(ENV.spec, n_users=10), 200, BUDGET, ("silo",), "user", None, None, alone=False)
+    asked = Demands(dataclasses.replace(ENV.spec, n_users=10), 200, BUDGET, ("silo",), "user", None, alone=False)
     found = considered(asked)
     assert not any(one.excluded for one in found)
     assert {type(one.algo).__name__ for one in found} == {"Federated"}
@@ -226,7 +222,7 @@ def test_bounds_of_one_user_are_chosen_with_all_else():
     four = considered(asked._replace(unit=fb.privacy.Users(4, per_batch=1)))  # "who come up to four times"
     same = [one for one in found if " of 4 visits" in one.label]
     assert [repr(one.algo) for one in four] == [repr(one.algo) for one in same] != []
-    few = Demands(dataclasses.replace(ENV.spec, n_users=100), 200, BUDGET, ("silo",), "user", None, None)
+    few = Demands(dataclasses.replace(ENV.spec, n_users=100), 200, BUDGET, ("silo",), "user", None)
     assert [unit.visits for unit in units_of(few)] == [1, 2]
 
 
@@ -293,7 +289,6 @@ def test_limits_of_arms():
     assert not few["secagg, IMED"].excluded
     assert few["secagg, IMED"].syncs <= 18
     assert all(one.excluded for one in candidates(of_arms(max_syncs=1)))
-    assert all("bits" in one.excluded for one in candidates(of_arms(max_bits=1)) if one.algo is not None)
     back = fb.envs.returning(fb.envs.arms(3), n_users=100).spec
     found = candidates(of_arms(unit="user", spec=back, trusted=("server",)))
     assert [one.label for one in found if one.algo is not None] == [

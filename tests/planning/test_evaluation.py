@@ -8,10 +8,9 @@ import jax
 import numpy as np
 import pytest
 from helpers import refused
-from scipy import stats
 
 import fedbandit_jax as fb
-from fedbandit_jax.planning import evaluation, propensities
+from fedbandit_jax.planning import evaluation
 
 
 @pytest.fixture
@@ -139,56 +138,6 @@ def test_one_row_of_a_tiny_propensity(p, rng, key):
     assert re.search(rf"any\. .* {p:.3g}, in row {row}\.", found.doubt)
 
 
-def chosen(rng, n=800):
-    """A log whose arms depend on a feature and on the silo, in no column: means of all arms, and the log."""
-    z, place = rng.uniform(-1, 1, n), rng.integers(0, SILOS, n)
-    shares = np.exp(np.stack([1.2 * z, 0.4 * (place == 1), -0.8 * z - 0.3 * place], 1))
-    shares /= shares.sum(1, keepdims=True)
-    means = np.stack([0.3 + 0.4 * z**2, 0.45 + 0.2 * z, 0.5 - 0.3 * z], 1)
-    arm = (rng.random(n)[:, None] > shares.cumsum(1)).sum(1)
-    seen = (rng.random(n) < means[np.arange(n), arm]) * 1
-    return dict(place=place, arm=arm, z=z, seen=seen), means, shares
-
-
-def test_estimated_propensities(rng):
-    """Intervals hold in 93 % of logs or more, where shares of arms, which know no feature, do in fewer than half."""
-    held = np.zeros((100, 2, 2))
-    for i in range(len(held)):
-        log, means, shares = chosen(rng)
-        env = logged(log, propensity=None, seed=i)
-        row, shown = env.log.row, env.log.arm
-        arm = np.where(log["z"][row] > 0, 1, 2)
-        truth, found = means[row, arm].mean(), propensities.estimated(env)
-        for j, p in enumerate((found, (np.bincount(shown) / len(row))[shown])):
-            one = dataclasses.replace(env, log=env.log._replace(propensity=p))
-            value = evaluation._value(one, np.arange(len(row)), arm, 0.95)
-            held[i, j] = [e.low <= truth <= e.high for e in (value.ips, value.doubly_robust)]
-        if i < 5:
-            assert abs(found - shares[row, shown]).mean() < 0.08
-            assert not propensities.strange(dataclasses.replace(env, log=env.log._replace(propensity=found)))
-    sure = 1e-4  # that so few intervals hold by chance
-    assert (held[:, 0].sum(0) >= stats.binom.ppf(sure, len(held), 0.93)).all(), held.mean(0)
-    assert held[:, 1, 0].sum() < stats.binom.ppf(sure, len(held), 0.8), held.mean(0)
-
-
-def test_silos_weigh_alike_or_by_size(rng):
-    """Of the rule that plays what was shown, under propensities of 1, that is the mean of silos or of rows."""
-    log, *_ = made(rng)
-    log = {
-        name: column[np.sort(rng.choice(N, 600, p=(1 + log["place"]) / (1 + log["place"]).sum()))]
-        for name, column in log.items()
-    }
-    env = logged(log, propensity=None)
-    env = dataclasses.replace(env, log=env.log._replace(propensity=np.ones(len(env.rows))))
-    starts, counts, reward = env.starts, env.counts, np.asarray(env.log.reward)
-    rows = starts + rng.integers(0, counts, (400, SILOS))  # as they are served
-    of_silos = [reward[rows[:, i]].mean() for i in range(SILOS)]
-    for by_size, weights in ((False, None), (True, counts)):
-        found = evaluation._value(env, rows, np.asarray(env.log.arm)[rows], 0.95, by_size)
-        assert found.ips.mean == pytest.approx(np.average(of_silos, weights=weights))
-        assert found.gain.mean == pytest.approx(0, abs=1e-6)
-
-
 def test_estimates_are_unbiased_where_the_model_is_not(covered):
     errors = covered[..., 0]
     standard = errors.std(0) / np.sqrt(len(errors))
@@ -222,25 +171,18 @@ def test_what_is_printed(rng, key):
     assert f"{found.doubly_robust.mean:.4f} ({found.doubly_robust.low:.4f}" in text
     assert 1 < found.rows < len(env.rows)
     assert not values.doubt
-    assert propensities.STATED in text
-    unknown, shared = logged(log, propensity=None), logged(log, propensity="shares")
-    guessed = fb.off_policy(
-        unknown, algos, horizon=40, key=key, seeds=2, progress=False, propensities="estimated", by_size=True
-    )
-    assert guessed.doubt == propensities.ESTIMATED
-    assert "by estimated propensities" in str(guessed)
-    assert guessed.logged == pytest.approx(np.mean(unknown.log.reward))
-    few = fb.off_policy(shared, algos, horizon=3, key=key, seeds=1, progress=False)
-    assert few.doubt.startswith(propensities.OF_SHARES)
+    assert evaluation.STATED in text
+    few = fb.off_policy(logged(log, propensity="shares"), algos, horizon=3, key=key, seeds=1, progress=False)
+    assert few.doubt.startswith(evaluation.OF_SHARES)
     assert "fewer than 50 rows count for plain" in few.doubt
-    assert propensities.STATED not in str(guessed) + str(few)
+    assert evaluation.STATED not in str(few)
     for wrong in (0.8 * log["p"], np.full(N, 0.9)):
         env = logged(log | dict(p=wrong))
-        text = propensities.strange(env)
+        text = evaluation.strange(env)
         assert f"1 / propensity is {(1 / env.log.propensity).mean(dtype=float):.4g}" in text
         assert "in the log, and 3 where" in text
     swapped = np.random.default_rng(0).permutation(log["p"])  # whose mean of 1 / propensity is right
-    text = propensities.strange(logged(log | dict(p=swapped)))
+    text = evaluation.strange(logged(log | dict(p=swapped)))
     assert re.search(r"of rows that showed arm \d, and of 0 for others, is .* in the log, and 1 where", text)
     with refused("env"):
         fb.off_policy(logged(made(rng)[0], propensity=None), algos, horizon=40, key=key)

@@ -43,12 +43,11 @@ class FakeSweep:
     """Losses that are what we say, times a factor for every seed; some runs may fail."""
 
     def __init__(self, failing=()):
-        self.asked, self.envs, self.failing, self.costs = [], [], failing, {}
+        self.asked, self.failing, self.costs = [], failing, {}
 
     def __call__(self, env, algos, *, horizon, key, seeds, progress, throw):
         assert throw is False
         self.asked.append((horizon, key, seeds, algos))
-        self.envs.append(env)
         rounds, found = np.arange(1, horizon + 1), {}
         for label in algos:
             status = np.array([label in self.failing] + [False] * (seeds - 1))
@@ -179,11 +178,11 @@ def test_it_prints_what_it_found(fake):
     assert "(?) so short a part" in str(plan(horizon=1000, rounds=100))
 
 
-def test_nothing_meets_less_than_one_message(fake):
-    found = plan(max_syncs=None, max_bits=100)
+def test_nothing_meets_a_budget_whose_noise_is_not_calibrated(fake):
+    found = fb.plan(SMALL, fb.privacy.Budget(1.0, 1e-40), horizon=64, key=KEY)
     assert (found.best, found.reference, fake.asked) == (None, (), [])
     assert found.unmet() in str(found)
-    assert "are more than 100" in found.candidates[0].excluded
+    assert "delta must" in found.candidates[0].excluded
 
 
 def test_runs_that_fail_are_not_recommended(fake):
@@ -198,10 +197,8 @@ def test_runs_that_fail_are_not_recommended(fake):
 
 
 def test_it_is_planned_for_the_conditions_that_are_told(fake):
-    found = plan(fb.envs.sphere(9, 4, 3, rewards="bernoulli"), dropouts=0.1, delay=9, trusted="secagg")
+    found = plan(fb.envs.delay(fb.envs.dropout(fb.envs.sphere(9, 4, 3, rewards="bernoulli"), 0.1), 9), trusted="secagg")
     assert (found.spec.drops, found.spec.late) == (True, 9)
-    assert fake.envs[-1].spec == found.spec
-    assert (fake.envs[-1].env.rate == np.float32(0.1)).all()
     assert {one.algo.privacy.dropouts for one in able(found)} == {4}
     assert "T = 64 rounds; silos drop out; rewards come 9 rounds late\n" in str(found)
     found = plan(liars=0.34)
@@ -213,8 +210,8 @@ def test_it_is_planned_for_the_conditions_that_are_told(fake):
     ("argument", "conditions"),
     [
         ("liars", dict(liars=0.1)),  # of three silos that is none
-        ("liars", dict(liars=0.4, dropouts=0.1)),
-        ("delay", dict(delay=64)),
+        ("liars", dict(liars=0.4, env=fb.envs.dropout(SMALL, 0.1))),
+        ("env", dict(env=fb.envs.delay(SMALL, 64))),
         ("unit", dict(unit="user")),  # users are not told apart
         ("unit", dict(env=fb.envs.clustered(n_users=6, n_servers=1, n_clusters=2, n_arms=4, dim=5))),  # they are
     ],
@@ -245,7 +242,7 @@ def test_intervals_contain_the_truth():
     """Of every fourth candidate: all trust models, schedules and widths are among them."""
     inside, widths = ({ratio: [] for ratio in RATIOS} for _ in range(2))
     for i, (env, budget, horizon) in enumerate(SETTINGS):
-        demands = Demands(env.spec, horizon, fb.privacy.Budget(*budget), ("silo", "secagg", "server"), None, None, None)
+        demands = Demands(env.spec, horizon, fb.privacy.Budget(*budget), ("silo", "secagg", "server"), None, None)
         algos = {one.label: one.algo for one in candidates(demands) if not one.excluded}
         algos = dict(list(algos.items())[::4])
         options = dict(key=jax.random.key(100 + i), seeds=TRUTH + SEEDS * PREDICTIONS, stride=horizon // 400)
