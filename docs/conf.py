@@ -9,7 +9,6 @@ from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 
 import fedbandit_jax as fb
-from fedbandit_jax.benchmark import board
 
 sys.path.insert(0, str(Path(__file__).parent))
 import notebooks
@@ -90,22 +89,15 @@ def formula(self, node):
 
 
 def with_links(app, name, source):
-    """Links to what the site alone has: the board, and the notebooks of the tutorials."""
-    source[0] = source[0].replace(
-        "<!-- board -->", '<p><a href="board.html">Open the board</a>, a page of its own.</p>'
-    )
+    """Links to what the site alone has: the notebooks of the tutorials."""
     if (page := Path(name).name) in notebooks.TUTORIALS:
         link = f'<p><a href="{page}.ipynb" download>Download this page as a notebook</a></p>'
         source[0] = source[0].replace("\n", f"\n\n{link}\n", 1)
 
 
 def finished(app, exception):
-    """Adds the board and the notebooks, and leads from the root to the first page."""
+    """Adds the notebooks, and leads from the root to the first page."""
     if exception is None:
-        page = board.write(board.rows(), Path(app.outdir) / "docs" / "board.html")
-        page.write_text(
-            page.read_text().replace("</h1>", '</h1><p><a href="benchmark.html">About the benchmark</a></p>')
-        )
         notebooks.write(Path(app.outdir) / "docs")
         (Path(app.outdir) / "index.html").write_text('<meta http-equiv="refresh" content="0; url=docs/index.html">')
 

@@ -52,7 +52,7 @@ def main(options: BenchmarkSize) -> None:
         tasks, track = [TASK] if options.smoke else None, "tuned" if trials else "one recipe"
         row = fb.benchmark.run(path, tasks=tasks, out=out, track=track, trials=trials)
         print(f"{row.score:.3f} ({row.interval[0]:.3f} to {row.interval[1]:.3f})  {row.name}", flush=True)
-    print(board.write(board.rows([out] if options.smoke else []), (options.out or Path("results")) / "board.html"))
+    print(board.write(board.rows([out] if options.smoke else []), (options.out or Path("results")) / "board.md"))
     if options.keys:
         chosen(options.pick(2, options.keys, options.keys))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
+import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -96,26 +96,21 @@ def load(controls: str | Path) -> list[Case]:
 
 def _load(path: Path) -> list[Case]:
     """Loads the cases of one file, which can import modules of its folder."""
-    spec = importlib.util.spec_from_file_location(f"fedbandit_controls_{path.stem}", path)
-    if not path.is_file() or spec is None or spec.loader is None:
+    if not path.is_file():
         raise BadValue("controls", "must be a Python file", str(path))
-    module, name, cases = importlib.util.module_from_spec(spec), path.name, []
+    name, cases = path.name, []
     sys.path.insert(0, str(path.parent))
-    sys.modules[spec.name] = module  # dataclasses look up string annotations here
     try:
-        spec.loader.exec_module(module)
-        for name, value in vars(module).items():
+        for name, value in runpy.run_path(str(path), run_name=f"fedbandit_controls_{path.stem}").items():
             if name.startswith("broken_"):
                 found = value()
-                cases.extend(found if isinstance(found, list) else [found])
+                cases += found if isinstance(found, list) else [found]
     except Exception as error:
-        del sys.modules[spec.name]
         raise BadValue("controls", "must run", error, got=f"{type(error).__name__} in {name}: {error}") from error
     finally:
         sys.path.remove(str(path.parent))
     for case in cases:
-        if not isinstance(case, Case):
-            raise BadValue("controls", "must return fb.audits.Case from broken_*", case)
+        validate.instance("controls", case, Case, "functions broken_* that return fb.audits.Case")
     if not cases:
         raise BadValue("controls", "must define functions broken_*", path, got=f"none in {str(path)!r}")
     return cases

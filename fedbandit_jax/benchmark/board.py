@@ -1,37 +1,32 @@
-"""The leaderboard: one page that compares rows, and a table with the place of one row."""
+"""The leaderboard: a page in Markdown that compares rows, and a table with the place of one row."""
 
 from __future__ import annotations
 
 import dataclasses
+import html
 import math
-import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.figure import Figure
 
 from fedbandit_jax.benchmark.row import Cell, Row
 from fedbandit_jax.benchmark.suite import TASKS
 from fedbandit_jax.benchmark.task import SEEDS, SUITE, Task
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.files import write_atomic
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy import Users
-from fedbandit_jax.report import html
-from fedbandit_jax.report.html import tag
-from fedbandit_jax.report.plotting.figure import svg, wrapped
 from fedbandit_jax.report.tables import aligned
 
 SHIPPED = Path(__file__).with_name("rows")
-CHECKED = "checked"  # seeds from a nonce that nobody could choose
 ABOUT = f"""S = ln(R_uniform / R) / ln(R_uniform / R_0), of group regrets R at T: 1 if privacy is free, 0 at random.
-R_0 is the regret of a reference without privacy. There are {SEEDS} seeds, which the code of an entry decides, or, where
-they are {CHECKED}, a nonce that nobody could choose. A cell counts only if the certificate of the run says that the
-budget of the task is kept, under its trust model; one in brackets counts as 0, and hovering over it says why. Click on
-a name for differences; errors of two rows are independent, as each has users of its own."""
+R_0 is the regret of a reference without privacy. There are {SEEDS} seeds, which the code of an entry decides. In tasks
+with * they are of a nonce that nobody could choose. A score counts only if the certificate of the run says that the
+budget of the task is kept, under its trust model. One in brackets counts as 0, and the reason is below. Errors of two
+rows are independent, as each has users of its own."""
 NUMBERS = ("S", "+-", "R / R_0", "syncs", "kbit")  # of a cell
-TOP = 6  # rows in the profile
+UNITS = {"visit": "one visit", None: "one user with one visit"}
 
 
 def rows(paths: Iterable[str | Path] = (), refused: list[tuple[Path, str]] | None = None) -> list[Row]:
@@ -132,129 +127,64 @@ def _numbers(cell: Cell) -> tuple[str, ...]:
 
 
 def write(found: Sequence[Row], path: str | Path) -> Path:
-    """Writes the board as one self-contained page, readable without scripts; returns its path."""
+    """Writes the board as a page in Markdown, and returns its path."""
     path = validate.path("page", path)
-    style, script = (Path(__file__).with_name(f"board.{end}").read_text() for end in ("css", "js"))
-    title = f"Private federated bandits: the board, suite {SUITE}"
-    html.write(path, title, list(_body(found)), style=style, script=script)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "\n\n".join([f"# Private federated bandits: the board, suite {SUITE}", ABOUT, _board(found), *_rest(found)])
+    write_atomic(path, lambda file: file.write(f"{text}\n".encode()))
     return path
 
 
-def _body(found: Sequence[Row]) -> Iterator[ET.Element]:
-    yield tag("p", ABOUT)
-    yield _choices()
-    yield _board(found)
-    yield tag("h2", "Over how many tasks is a score reached?")
-    yield tag("figure", html.drawing(svg(_profile(found)), "share of tasks with at least this score"))
-    yield tag("h2", "Tasks")
-    yield html.table(_tasks(found), "tasks")
-    yield tag("h2", "Rows")
+def _rest(found: Sequence[Row]) -> list[str]:
+    """Returns the table of tasks, and the numbers of every row."""
+    parts = ["## Tasks", _tasks(found)]
     for row in found:
-        yield _details(row, found)
+        trials = f"{row.trials:,} trials on development seeds" if row.track == "tuned" else "no trials"
+        about = f"{row.about} Track: {row.track}, {trials}. Digest of function and code: {row.digest}"
+        parts += [f"## {_safe(row.name)}", _safe(about), f"```text\n{summary(row, found)}\n```"]
+    return parts
 
 
-def _choices() -> ET.Element:
-    parts = []
-    for name, words in (("trusted", "whom users trust"), ("unit", "protected"), ("family", "family")):
-        values = dict.fromkeys(_facts(task)[name] for task in TASKS.values())
-        options = (tag("option", value, value=value) for value in values)
-        parts.append(tag("label", f"{words} ", tag("select", tag("option", "all", value=""), *options, name=name)))
-    return tag("div", *parts, tag("output"), **{"class": "choices", "hidden": "hidden"})
-
-
-def _facts(task: Task) -> dict[str, str]:
-    units = {"visit": "one visit", None: "one user with one visit"}
-    unit = "one user, all visits" if isinstance(task.unit, Users) else units[task.unit]
-    return {"trusted": task.trusted[-1], "unit": unit, "family": task.family}
-
-
-def _board(found: Sequence[Row]) -> ET.Element:
-    heads = [tag("th", text, scope="col") for text in ("entry", "mean S", "95 % interval", "track", "seeds")]
-    heads += [tag("th", name, scope="col", title=task.about, **{f"data-{k}": v for k, v in _facts(task).items()})
-              for name, task in TASKS.items()]  # fmt: skip
-    best = {name: max((one.cells[name].score for one in found if name in one.cells), default=0.0) for name in TASKS}
-    body = []
+def _board(found: Sequence[Row]) -> str:
+    lines = [("entry", "mean S", "95 % interval", "track", *TASKS)]
     for row in found:
         low, high = (end * len(row.cells) / len(TASKS) for end in row.interval)
-        track = row.track if row.track != "tuned" else f"tuned, {row.trials:,} trials"
-        cells = [row.name, _number(over_all(row)), f"{_number(low)} to {_number(high)}", track, _seeds(row)]
-        line = [tag("td", text) for text in cells] + [_cell(row, name, best[name]) for name in TASKS]
-        body.append(tag("tr", *line))
-    made = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *body), **{"class": "sortable board"})
-    return tag("div", made, **{"class": "wide"})
+        head = row.name, _number(over_all(row)), f"{_number(low)} to {_number(high)}", row.track
+        lines.append((*head, *(_cell(row.cells.get(name)) for name in TASKS)))
+    return _markdown(lines)
 
 
-def _seeds(row: Row) -> str:
-    seeds = [bool(cell.provenance.get("nonce")) for cell in row.cells.values() if len(cell.regret)]
-    if not any(seeds):
-        return "by its code"
-    return CHECKED if all(seeds) else f"{CHECKED} in {sum(seeds)} of {len(seeds)} tasks"
+def _cell(cell: Cell | None) -> str:
+    if cell is None:
+        return "not run"
+    return _numbers(cell)[0] + "*" * bool(cell.provenance.get("nonce") and len(cell.regret))
 
 
-def _cell(row: Row, name: str, best: float) -> ET.Element:
-    cell = row.cells.get(name)
-    if cell is None or not len(cell.regret):
-        return tag("td", "-" if cell else "not run", title=cell.refused if cell else "", **{"class": "uncounted"})
-    shown, _, ratio, *_ = _numbers(cell)
-    about = [f"S = {cell.unchecked:.3f} +- {cell.unchecked_error:.3f}", f"R / R_0 = {ratio}"]
-    about += [f"{CHECKED}: seeds that nobody could choose"] if cell.provenance.get("nonce") else []
-    if cell.refused:
-        return tag("td", shown, title=f"{cell.refused}; {about[0]}", **{"class": "uncounted"})
-    if one := cell.certificate:
-        about += [f"certified: epsilon = {one.epsilon_exact:.4g} at delta = {one.delta:g}", one.trust, one.unit]
-    look = {"class": "best"} if cell.score == best else {}
-    numbers = {"data-score": f"{cell.score:.6f}", "data-error": f"{cell.error:.6f}"}
-    return tag("td", shown, title="; ".join(about), **numbers, **look)
-
-
-def _profile(found: Sequence[Row]) -> Figure:
-    figure, ax = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
-    at = np.linspace(0, 1.05, 400)
-    for row in found[:TOP]:
-        scores = np.array([row.cells[name].score if name in row.cells else 0.0 for name in TASKS])
-        ax.step(at, [(scores >= one).mean() for one in at], label=wrapped(row.name), where="post")
-    ax.set(xlabel="S", ylabel=f"share of the {len(TASKS)} tasks with S or more", xlim=(0, 1.05), ylim=(0, 1.02))
-    ax.legend(frameon=False)
-    ax.grid(alpha=0.3)
-    plt.close(figure)
-    return figure
-
-
-def _tasks(found: Sequence[Row]) -> list[tuple[str, ...]]:
+def _tasks(found: Sequence[Row]) -> str:
     head = "task", "M", "K", "d", "T", "epsilon", "delta", "trusted", "protected", "syncs"
     lines: list[tuple[str, ...]] = [(*head, "uniform R", "R_0", "best entry", "best S", "about")]
     for name, task in TASKS.items():
         cells = [(row.cells[name], row.name) for row in found if name in row.cells and len(row.cells[name].regret)]
-        counted = [pair for pair in cells if not pair[0].refused]
-        best = max(counted, key=lambda pair: pair[0].score, default=None)
+        best = max((pair for pair in cells if not pair[0].refused), key=lambda pair: pair[0].score, default=None)
         means = [[getattr(cell, part).mean() for cell, _ in cells] for part in ("uniform", "reference")]
         ends = (f"{np.mean(one):,.0f}" if one else "-" for one in means)
         who = (best[1], _number(best[0].score)) if best else ("-", "-")
+        unit = "one user, all visits" if isinstance(task.unit, Users) else UNITS[task.unit]
+        syncs = "any" if task.max_syncs is None else f"{task.max_syncs:,}"
         sizes = (f"{size:,}" for size in (*task.sizes, task.horizon))
-        facts, syncs = _facts(task), "any" if task.max_syncs is None else f"{task.max_syncs:,}"
-        budget = f"{task.epsilon:g}", f"{task.delta:g}", facts["trusted"], facts["unit"], syncs
-        lines.append((name, *sizes, *budget, *ends, *who, task.about))
-    return lines
+        asked = f"{task.epsilon:g}", f"{task.delta:g}", task.trusted[-1], unit, syncs
+        lines.append((name, *sizes, *asked, *ends, *who, task.about))
+    return _markdown(lines)
 
 
-def _details(row: Row, found: Sequence[Row]) -> ET.Element:
-    lines: list[tuple[str, ...]] = [("task", "regret", "1 - best R / R", *NUMBERS, "counts")]
-    proofs = []
-    for name, cell in row.cells.items():
-        regret = less = "-"
-        if len(cell.regret):
-            rivals = [one.cells[name] for one in found if name in one.cells and not one.cells[name].refused]
-            ratios = [one.regret.mean() / one.uniform.mean() for one in rivals]
-            own = cell.regret.mean() / cell.uniform.mean()
-            regret, less = f"{cell.regret.mean():,.0f}", _number(1 - min(ratios) / own) if ratios else "-"
-        lines.append((name, regret, less, *_numbers(cell), cell.refused or "yes"))
-        if cell.certificate is not None:
-            proofs.append(html.certificate(cell.certificate, [name]))
-    declared = f"Track: {row.track}, {row.trials:,} trials on development seeds declared. "
-    declared += f"SHA-256 of the word {row.function}, a line feed and the code: {row.digest}"
-    code = tag("details", tag("summary", "the entry's code"), tag("pre", row.source))
-    summary = tag("summary", f"{row.name}: {_number(over_all(row))}")
-    return tag("details", summary, tag("p", row.about), tag("p", declared), html.table(lines, ""), code, *proofs)
+def _markdown(lines: Sequence[tuple[str, ...]]) -> str:
+    head, *body = ("| " + " | ".join(map(_safe, line)) + " |" for line in lines)
+    return "\n".join([head, "|---" * len(lines[0]) + "|", *body])
+
+
+def _safe(text: str) -> str:
+    """Escapes what Markdown would take for markup."""
+    return html.escape(" ".join(text.split())).replace("|", "\\|")
 
 
 def _number(value: float) -> str:

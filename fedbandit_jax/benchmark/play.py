@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import os
 import sys
 import time
-import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +53,7 @@ def run(
         trials: number of results seen on development seeds, of one recipe in one task each, to be declared.
         name: name of the row; by default the file's name.
         out: a folder where NAME.npz is written after every task; a second call continues from there. A row of other
-            code is moved to NAME.before, NAME.before1 and so on, with a warning. None: nothing is written.
+            code is refused. None: nothing is written.
         develop: play on the development seeds, equal for all entries, for any experiment. Nothing is written.
         progress: whether to show a progress bar on stderr. Default: only on a terminal.
 
@@ -99,8 +96,8 @@ def play(entry: Entry, tasks: list[Task], track: str, trials: int, out: Any, non
     check_writable("out", Path(out))
     path = Path(out) / f"{entry.name}{'.checked' if nonce else ''}.npz"
     with locked(path.with_name(f".{path.stem}"), "name", entry.name):
-        row = dataclasses.replace(row, cells=_done(path, row))
-        if row.cells:
+        if not nonce and path.exists():
+            row = dataclasses.replace(row, cells=_done(path, row))
             row.save(path)  # with the present declarations
         return _play(row, entry, tasks, path, progress)
 
@@ -187,11 +184,11 @@ def played(task: Task, algo: Algorithm | str, entry: Entry, nonce: str = "") -> 
 
 
 def tasks_of(tasks: Any) -> list[Task]:
-    """Returns copies of the tasks of these names, None for all, which code of an entry cannot modify later."""
+    """Returns the tasks of these names, None for all."""
     names = list(TASKS) if tasks is None else validate.sequence("tasks", tasks, "names of tasks")
     if not names:
         raise BadValue("tasks", "must name at least one task", None, got="none")
-    return [dataclasses.replace(TASKS[validate.one_of("tasks", name, TASKS)]) for name in dict.fromkeys(names)]
+    return [TASKS[validate.one_of("tasks", name, TASKS)] for name in dict.fromkeys(names)]
 
 
 def need_data(tasks: list[Task]) -> None:
@@ -209,31 +206,16 @@ def need_data(tasks: list[Task]) -> None:
         raise ImportError(f"tasks must have installed data, got {name!r}: {error}{whole}") from error
 
 
-def _done(path: Path, row: Row) -> dict[str, Cell]:
-    """Returns the cells of the file, if it has the same entry, seeds, tasks and package code.
-
-    Otherwise the file is moved to a free name, with a warning that says what differs.
-    """
-    if not path.exists():
-        return {}
-    try:
-        there = Row.load(path)
-    except ValueError:
-        there = None
-    known = {} if there is None else {name: cell for name, cell in there.cells.items() if name in TASKS}
-    code = identity.code()
-    if there is None:
-        differs = "is no row"
-    elif (there.digest, there.nonce) != (row.digest, row.nonce):
-        differs = "is of another text of the entry" if there.digest != row.digest else "has other seeds"
+def _done(path: Path, row: Row) -> Mapping[str, Cell]:
+    """Returns the cells of the file, which must have the same entry, tasks and package code."""
+    there, code = Row.load(path), identity.code()
+    known = {name: cell for name, cell in there.cells.items() if name in TASKS}
+    if there.digest != row.digest:
+        differs = "another text of the entry"
     elif any(cell.digest != TASKS[name].digest for name, cell in known.items()):
-        differs = "is of other tasks"
+        differs = "other tasks"
     elif any(cell.provenance.get("code", code) != code for cell in known.values()):
-        differs = "was played by other code of the package"
+        differs = "other code of the package"
     else:
         return known
-    names = (path.with_suffix(f".before{number or ''}") for number in itertools.count())
-    kept = next(one for one in names if not os.path.lexists(one))
-    os.replace(path, kept)
-    warnings.warn(f"{path} {differs}: it is {kept} now", stacklevel=4)
-    return {}
+    raise BadValue("out", "must have no other row of this name: move it away", str(path), got=f"{path} of {differs}")

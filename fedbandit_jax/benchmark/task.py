@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import hashlib
@@ -93,10 +92,8 @@ class Task:
     @functools.cached_property
     def shown(self) -> Task:
         """This task without its environment, as an entry sees it."""
-        spec, arms, away = self._known
-        graph, arms = (None if one is None else one.copy() for one in (self.graph, arms))  # entries may modify them
-        made = dataclasses.replace(self, make=_hidden, reference=_hidden, graph=graph, unit=copy.copy(self.unit))
-        vars(made)["_known"] = dataclasses.replace(spec), arms, away
+        made = dataclasses.replace(self, make=_hidden, reference=_hidden)
+        vars(made)["_known"] = self._known
         return made
 
     @property

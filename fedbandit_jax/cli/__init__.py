@@ -20,7 +20,7 @@ from fedbandit_jax.cli.audit import AuditCommand
 from fedbandit_jax.cli.benchmark import BenchmarkCommand
 from fedbandit_jax.cli.calibrate import CalibrateCommand
 from fedbandit_jax.cli.data import DataCommand
-from fedbandit_jax.cli.files import ReportCommand, ShowCommand
+from fedbandit_jax.cli.files import ShowCommand
 from fedbandit_jax.cli.plan import PlanCommand
 from fedbandit_jax.cli.reproduce import ReproduceCommand
 from fedbandit_jax.cli.simulate import SimulateCommand
@@ -39,7 +39,6 @@ COMMANDS: dict[str, type[Command]] = {
     "audit": AuditCommand,
     "benchmark": BenchmarkCommand,
     "show": ShowCommand,
-    "report": ReportCommand,
     "data": DataCommand,
     "reproduce": ReproduceCommand,
 }

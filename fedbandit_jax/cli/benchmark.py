@@ -59,7 +59,7 @@ class BenchmarkCommand(Command):
     out: Folder = Path("rows")  # folder for the row.
     # draw the board of the package's rows and those in these files and folders.
     page: Annotated[tuple[Path, ...] | None, quiet(metavar="[PATH ...]")] = None
-    board: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("board.html")  # file that --page writes.
+    board: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("board.md")  # file that --page writes.
 
     @override
     def run(self) -> int:

@@ -18,7 +18,7 @@ from fedbandit_jax.engine import record as records
 from fedbandit_jax.engine.simulation import sweep
 from fedbandit_jax.envs import Logged
 from fedbandit_jax.interfaces import Algorithm
-from fedbandit_jax.report.result import listed
+from fedbandit_jax.report.measured import listed
 from fedbandit_jax.report.tables import aligned
 
 CHUNK = 1 << 18  # visits weighted at a time

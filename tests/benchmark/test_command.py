@@ -51,9 +51,9 @@ def test_plays_verifies_and_draws(here, capsys):
     assert again.nonce
     assert f"{row.score:7.3f} {again.score:7.3f}" in printed
 
-    assert main(["benchmark", "--page", "rows", "--board", "pages/board.html"]) == 0
-    assert capsys.readouterr().out == "wrote pages/board.html: 2 rows\n"
-    text = (here / "pages" / "board.html").read_text()
+    assert main(["benchmark", "--page", "rows", "--board", "pages/board.md"]) == 0
+    assert capsys.readouterr().out == "wrote pages/board.md: 2 rows\n"
+    text = (here / "pages" / "board.md").read_text()
     assert f"{again.score:.3f}" in text
     assert SMALL.about in text
 
@@ -64,7 +64,7 @@ REFUSED = {  # words, and the beginning of what is printed
     "mine.py --track tuned": "--trials must be > 0",
     "--tasks small": "tasks applies only to an entry or verify",
     "--develop": "develop applies only to an entry",
-    "mine.py --board b.html": "board applies only to --page",
+    "mine.py --board b.md": "board applies only to --page",
     "mine.py --page": "--page must be given without an entry",
     "verify": "entry must be one file, or verify and a row",
     "verify rows/x.npz --track tuned": "track applies only to an entry",

@@ -3,15 +3,19 @@
 import hashlib
 import json
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from html import escape
 
 import numpy as np
 import pytest
+from handmade import grid
 from helpers import refused
 from scipy.stats import norm
 
 import fedbandit_jax as fb
+from fedbandit_jax.cli import main
 
 BUDGET, SILOS = fb.privacy.Budget(1.0, 1e-3), fb.envs.sphere(4, 3, 2, rewards="bernoulli").spec
 ABOUT = [("instance", "a | b < c_1")]
@@ -54,3 +58,37 @@ def test_a_report_for_a_reviewer(name):
     assert certificate.to_markdown().splitlines()[2:] == [f"| {name} | {text} |" for name, text in certificate.lines()]
     with refused("format", "pdf"):
         certificate.report("pdf")
+
+
+def test_a_report_on_the_command_line(tmp_path, capsys):
+    """Of every label, with what was run, by which versions and when; the ending of the file is its format."""
+    result = grid()
+    path = str(result.save(tmp_path / "grid"))
+    for ending, kind in (("md", "markdown"), ("html", "html"), ("tex", "latex")):
+        out = tmp_path / f"privacy.{ending}"
+        assert main(["show", path, "--report", str(out)]) == 0
+        assert str(out) in capsys.readouterr().out
+        assert out.read_text() == result.report(kind)
+    text = result.report()
+    for label in result:
+        assert f"## {label}\n" in text
+    assert text.count("| instance | 3 agents") == text.count("| date | ") == text.count("sha256") == len(result)
+    assert main(["show", path, "--report", "privacy.pdf"]) == 2
+    assert "--report must" in capsys.readouterr().err
+
+
+def test_what_cannot_be_shown(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.png").write_text("no result")
+    for words in ("missing", ".", "text.png"):
+        assert main(["show", words]) == 2
+        assert words in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_needs_no_jax(tmp_path):
+    path = grid().save(tmp_path / "run")
+    code = "import sys; sys.modules['jax'] = None\nfrom fedbandit_jax.cli import main\n"
+    code += f"main(['show', {str(path)!r}, '--picture', {str(tmp_path / 'again.png')!r}])"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert (tmp_path / "again.png").exists()

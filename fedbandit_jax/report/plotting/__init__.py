@@ -10,5 +10,4 @@ from fedbandit_jax.report.plotting.curves import against as against
 from fedbandit_jax.report.plotting.curves import gauge as gauge
 from fedbandit_jax.report.plotting.curves import regret as regret
 from fedbandit_jax.report.plotting.figure import save as save
-from fedbandit_jax.report.plotting.frontiers import communication_frontier as communication_frontier
 from fedbandit_jax.report.plotting.frontiers import privacy_frontier as privacy_frontier

@@ -48,10 +48,9 @@ _OTHERS = ("jpg", "jpeg", "gif", "tif", "tiff", "webp", "bmp", "eps", "ps")  # e
 _STYLE: Any = {"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "fedbandit_jax"}  # 42: TrueType, embedded
 
 
-def checked(result: Any, ax: Any, names: Any = None) -> Axes:
+def checked(result: Any, ax: Any) -> Axes:
     """Checks the arguments of a figure, and returns its axes."""
     validate.instance("result", result, Result, "an fb.Result")
-    validate.instance("names", names, (Mapping, type(None)), "a mapping of labels to names, or None")
     validate.instance("ax", ax, (Axes, type(None)), "matplotlib's Axes or None")
     return plt.subplots(figsize=SIZE, layout="constrained")[1] if ax is None else ax
 
@@ -293,14 +292,6 @@ def save(figure: Figure, path: str | Path) -> tuple[Path, ...]:
         write_atomic(one, functools.partial(_write, figure, one.suffix[1:].lower()))
     plt.close(figure)
     return paths
-
-
-def svg(figure: Figure) -> str:
-    """Returns a figure as the text of an SVG file, and closes it."""
-    file = io.BytesIO()
-    _write(figure, "svg", file)
-    plt.close(figure)
-    return file.getvalue().decode()
 
 
 def _write(figure: Figure, kind: str, file: IO[bytes]) -> None:

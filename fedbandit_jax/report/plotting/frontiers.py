@@ -1,4 +1,4 @@
-"""Final regret against privacy and communication, with the Pareto front of points that no other dominates."""
+"""Final regret against the proved epsilon, with the Pareto front of points that no other dominates."""
 
 from __future__ import annotations
 
@@ -15,20 +15,14 @@ from matplotlib.lines import Line2D
 
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.report.plotting.colours import GREY
-from fedbandit_jax.report.plotting.curves import Family, ended, families, final, varied, words
+from fedbandit_jax.report.plotting.curves import ended, families, final
 from fedbandit_jax.report.plotting.figure import INSIDE, checked, scale
 from fedbandit_jax.report.result import Result
 
 FRONT = "on the Pareto front (filled)"
 
 
-def privacy_frontier(
-    result: Result,
-    *,
-    names: Mapping[str, str] | None = None,
-    colours: Mapping[str, str] | None = None,
-    ax: Axes | None = None,
-) -> Figure:
+def privacy_frontier(result: Result, *, ax: Axes | None = None) -> Figure:
     """Draws final group regret against the proved epsilon of the noise, and marks the Pareto front.
 
     Epsilon is `Certificate.epsilon_exact`, at the certificate's delta, which the axis names. A point on the front is
@@ -38,12 +32,12 @@ def privacy_frontier(
     without a finite proved epsilon, and the legend says so.
 
     Args:
-        result, names, colours, ax: as in `against`.
+        result, ax: as in `against`.
 
     Raises:
         ValueError, TypeError: no algorithm has a finite epsilon, or an argument is invalid.
     """
-    axes = checked(result, ax, names)
+    axes = checked(result, ax)
     proved = {
         label: one.epsilon_exact
         for label, one in result.certificates.items()
@@ -51,8 +45,6 @@ def privacy_frontier(
     }
     if not proved:
         raise BadValue("result", "must have an algorithm with a finite proved epsilon", result)
-    asked = [label for label, one in result.certificates.items() if one.epsilon]
-    beside = {label: "no ε is proved" for label in asked if label not in proved}
     deltas = sorted({result.certificates[label].delta or 0.0 for label in proved})
     certified = [label for label in proved if result.certificates[label].claim == "certified"]
     best = pareto(
@@ -63,45 +55,11 @@ def privacy_frontier(
         [(result.config["environments"][label], result.certificates[label].neighbours) for label in certified],
     )
     on = set(itertools.compress(certified, best))
-    members = families(result, names, colours, along=("epsilon", "delta"))
-    stairs = len(deltas) == 1 and _same_world(result)
-    _draw(result, members, proved, on, beside, axes, joined=True, stairs=stairs)
+    first, *others = result.config["environments"].values()
+    _draw(result, proved, on, axes, stairs=len(deltas) == 1 and all(world == first for world in others))
     listed = ", ".join(f"{delta:g}" for delta in deltas)
     at = f"at $\\delta$ = {listed}" if len(deltas) == 1 else f"each at its $\\delta$: {listed}"
     axes.set_xlabel(f"$\\varepsilon$ given by the certificate, {at}")
-    return ended(result, axes, ours=ax is None)
-
-
-def communication_frontier(
-    result: Result,
-    *,
-    names: Mapping[str, str] | None = None,
-    colours: Mapping[str, str] | None = None,
-    ax: Axes | None = None,
-) -> Figure:
-    """Draws final group regret against the bits sent and received by all agents, and marks the Pareto front.
-
-    A point on the front is filled: no other one in the same environment dominates it in mean regret and mean bits.
-    Privacy does not count. To compare at one budget, select it: `communication_frontier(result.sel(epsilon=1.0))`.
-
-    Args:
-        result, names, colours, ax: as in `against`.
-    """
-    axes = checked(result, ax, names)
-    sent = {label: result[label].communication for label in result}
-    bits = {label: float(one["bits"][:, -1].mean()) for label, one in sent.items()}
-    silent = {label: "its bits are not counted" for label in bits if not bits[label] and sent[label]["rounds"].any()}
-    if len(silent) < len(bits):  # user-defined algorithms that report rounds only
-        bits = {label: bits[label] for label in bits if label not in silent}
-    front = pareto(
-        [(final(result, label)[0], sent) for label, sent in bits.items()],
-        [result.config["environments"][label] for label in bits],
-    )
-    inner = [name for name in varied(result) if not _of_worlds(result, name)]
-    members = families(result, names, colours, along=[name for name in inner if name != "algorithm"])
-    on = set(itertools.compress(bits, front))
-    _draw(result, members, bits, on, silent, axes, joined=False, stairs=_same_world(result))
-    axes.set_xlabel("bits sent and received by all agents")
     return ended(result, axes, ours=ax is None)
 
 
@@ -119,39 +77,21 @@ def pareto(costs: Sequence[Sequence[float]], settings: Sequence[Any]) -> list[bo
     return found
 
 
-def _draw(
-    result: Result,
-    members: Sequence[Family],
-    x: Mapping[str, float],
-    on: Collection[str],
-    beside: Mapping[str, str],
-    ax: Axes,
-    *,
-    joined: bool,
-    stairs: bool,
-) -> None:
-    """Draws points at their x, filled if they are `on` the front, and all others as horizontal lines.
-
-    `beside` gives the legend's reason for a missing x. Families are lines if `joined`, the front is with `stairs`.
-    """
-    values = np.array(list(x.values()))
-    if values.min() <= 0 < values.max():  # includes algorithms that send nothing
-        ax.set_xscale("symlog", linthresh=float(values[values > 0].min()))
-    else:
-        scale(ax, "x", values)
-    for family in members:
+def _draw(result: Result, x: Mapping[str, float], on: Collection[str], ax: Axes, *, stairs: bool) -> None:
+    """Draws points at their x, filled if they are `on` the front, and all others as horizontal lines."""
+    scale(ax, "x", np.array(list(x.values())))
+    for family in families(result, along=("epsilon", "delta")):
         for i, label in enumerate(one for one in family.labels if one not in x):
-            why = f": {beside[label]}" if label in beside else ""
-            name = None if i else f"{family.name}{why}" if why else family.text
-            look: dict[str, Any] = dict(color=family.colour, marker=family.at_ends, label=name)
-            ax.axhline(final(result, label)[0], *INSIDE, linestyle=":" if why else "-", **look)
+            unproved = bool(result.certificates[label].epsilon)
+            name = f"{family.name}: no ε is proved" if unproved else family.text
+            look: dict[str, Any] = dict(color=family.colour, marker=family.at_ends, label=None if i else name)
+            ax.axhline(final(result, label)[0], *INSIDE, linestyle=":" if unproved else "-", **look)
         inside = sorted((label for label in family.labels if label in x), key=lambda label: x[label])
         if not inside:
             continue
         look = dict(color=family.colour, linewidth=1)
         where, (mean, error) = [x[label] for label in inside], zip(*(final(result, label) for label in inside))
-        if joined:
-            ax.plot(where, mean, family.line, **look)
+        ax.plot(where, mean, family.line, **look)
         ax.errorbar(where, mean, None if np.isnan(error).all() else error, fmt="none", capsize=2, **look)
         for label, a, b in zip(inside, where, mean):
             filled = family.colour if label in on else plt.rcParams["axes.facecolor"]
@@ -162,16 +102,3 @@ def _draw(
         least = [end for end, kept in zip(ends, pareto(ends, [0] * len(ends))) if kept]  # for any claim
         ax.step(*zip(*least), where="post", color=GREY, linewidth=6, alpha=0.3, zorder=0)
     ax.add_line(Line2D([], [], color=GREY, marker="o", linewidth=6 if stairs else 0, alpha=0.6, label=FRONT))
-
-
-def _same_world(result: Result) -> bool:
-    first, *others = result.config["environments"].values()
-    return all(world == first for world in others)
-
-
-def _of_worlds(result: Result, name: str) -> bool:
-    found: dict[str, list[Any]] = {}
-    for label, text in words(result, name).items():
-        found.setdefault(text, []).append(result.config["environments"][label])
-    groups = list(found.values())
-    return all(world not in other for i, group in enumerate(groups) for world in group for other in groups[:i])
