@@ -50,7 +50,7 @@ def measure(options: Size) -> list[Curve]:
     curves = []
     for group, cases in command.cases().items():
         cases = options.pick([case for case in cases if case.name in ("DP-SE", "half the local noise")], cases, cases)
-        for one in command.audit_all(group, cases):
+        for one in command.audited(group, cases):
             words = flaws.get(one.name) or next(words for name, words in GROUPS.items() if re.search(name, one.name))
             note, panel = "; ".join(one.reasons), f"{group}: {words}"
             curves.append(Curve(panel, one.name, [one.epsilon], [one.epsilon_lower], note=note))

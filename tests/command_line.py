@@ -30,6 +30,6 @@ def refuses(command, capsys, folder):
     name = parameter.rpartition(".")[2] or flag[2:].replace("-", "_")
     words = " must ", " applies only ", " does not support "
     about = error.startswith("fedbandit: ") and name in error.replace("-", "_") and any(one in error for one in words)
-    about = about and (error.startswith(f"fedbandit: {flag}") or ".toml, [" in error)
+    about = about and (error.startswith(f"fedbandit: {flag}") or ".toml" in error)
     left = [path for path in folder.rglob("*") if path not in before and not path.is_dir()]
     return (code, about, error.count("\n"), left) == (2, True, 1, []) or print(code, error, left)

@@ -23,8 +23,7 @@ from fedbandit_jax.cli.data import DataCommand
 from fedbandit_jax.cli.files import ShowCommand
 from fedbandit_jax.cli.plan import PlanCommand
 from fedbandit_jax.cli.reproduce import ReproduceCommand
-from fedbandit_jax.cli.simulate import SimulateCommand
-from fedbandit_jax.cli.sweep import SweepCommand
+from fedbandit_jax.cli.simulate import SimulateCommand, SweepCommand
 
 ABOUT = """Simulate differentially private federated bandits, and certify what a run proves about privacy.
 
@@ -32,15 +31,11 @@ Silos (agents) learn together from users who must stay private.
 
 Commands, each with its own --help:"""
 COMMANDS: dict[str, type[Command]] = {
-    "simulate": SimulateCommand,
-    "sweep": SweepCommand,
-    "plan": PlanCommand,
-    "calibrate": CalibrateCommand,
-    "audit": AuditCommand,
-    "benchmark": BenchmarkCommand,
-    "show": ShowCommand,
-    "data": DataCommand,
-    "reproduce": ReproduceCommand,
+    kind.__name__.removesuffix("Command").lower(): kind
+    for kind in (
+        *(SimulateCommand, SweepCommand, PlanCommand, CalibrateCommand, AuditCommand),
+        *(BenchmarkCommand, ShowCommand, DataCommand, ReproduceCommand),
+    )
 }
 INTERRUPTED, CLOSED, TERMINATED = 130, 141, 143  # exit codes: 128 + SIGINT, a closed pipe (SIGPIPE), SIGTERM
 
@@ -53,17 +48,17 @@ def parse(args: Sequence[str]) -> Command:
     """
     name, words = next(iter(args), ""), list(args[1:])
     helps = bool({"-h", "--help"} & {*args})
-    if name not in COMMANDS:
-        error = f"fedbandit: COMMAND must be one of {', '.join(COMMANDS)}, got {name or 'none'}"
+    if name in COMMANDS:
+        if helps:  # tyro would join the lines of paragraphs
+            print(COMMANDS[name].about(words), end="\n\n")
+        config = (tyro.conf.DisallowNone,)  # None is a default, not a word
+        return tyro.cli(COMMANDS[name], prog=f"fedbandit {name}", description="", args=words, config=config)
+    if helps:
         lines = [f"  fedbandit {one:<10} {kind.about([]).partition('.')[0]}" for one, kind in COMMANDS.items()]
-        print("\n".join([ABOUT, *lines]) if helps else error, file=sys.stdout if helps else sys.stderr)
-        raise SystemExit(0 if helps else 2)
-    kind = COMMANDS[name]
-    if helps:  # tyro would join the lines of paragraphs
-        print(kind.about(words), end="\n\n")
-    config = (tyro.conf.DisallowNone,)  # None is a default, not a word
-    command = tyro.cli(kind, prog=f"fedbandit {name}", description="", args=words, config=config)
-    return command.knowing(words)
+        print(ABOUT, *lines, sep="\n")
+        raise SystemExit(0)
+    print(f"fedbandit: COMMAND must be one of {', '.join(COMMANDS)}, got {name or 'none'}", file=sys.stderr)
+    raise SystemExit(2)
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -83,7 +78,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         raise
     except (ValueError, TypeError, ImportError, OSError) as error:
-        said = command.named(str(error))
+        said = command.named(error)
     except (MemoryError, OverflowError) as error:
         said = f"a number is too large for this machine: {error}"
     except RuntimeError as error:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import textwrap
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbandit_jax.certificate import PAIRS, Certificate
@@ -31,23 +29,6 @@ MEANING = {
     UNIFORM: "epsilon = 0; rows below have not learned",
     "trusted": "the parties that users must trust",
 }
-
-
-def kept(
-    result: Result, record: dict[str, Any], path: Path, *, certificates: bool = False, most: float = math.inf
-) -> Path:
-    """Saves a result with its configuration, and prints what was found, also if the disk is full.
-
-    Tables of more than `most` configurations are not printed.
-    """
-    result = dataclasses.replace(result, provenance={**result.provenance, "configuration": record})
-    try:
-        return result.save(path)
-    finally:  # save before a pipe may be closed
-        if len(result) <= most:
-            print(f"\n{answer(result)}")
-        if certificates:
-            print(f"\n{details(result)}")
 
 
 def answer(result: Measured) -> str:

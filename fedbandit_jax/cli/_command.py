@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import tyro
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_writable
-from fedbandit_jax.core.validate import BadValue
+from fedbandit_jax.core.validate import BadArgument, BadValue
 
 # Types of flags: what --help calls their values.
 T = TypeVar("T")
@@ -24,7 +23,6 @@ Option = Annotated[T | None, quiet()]
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff, quiet()]
 File = Annotated[Path | None, quiet(metavar="FILE")]
 Name = Annotated[str | None, quiet(metavar="NAME")]
-Part = Annotated[str | None, quiet(metavar="I/N")]
 Words = Annotated[tuple[str, ...], quiet(metavar="WORD ...")]
 Folder = Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
 Set = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, quiet(metavar="PATH=VALUE")]
@@ -40,9 +38,6 @@ class Command:
     flag_of: ClassVar[dict[str, str]] = {}
     """Maps arguments of the public API to flags of another name."""
 
-    # flags that were typed, with underscores
-    given: Annotated[frozenset[str], tyro.conf.Suppress] = dataclasses.field(default=frozenset(), repr=False)
-
     def run(self) -> int:
         """Runs the command and returns the exit code of the process."""
         raise NotImplementedError
@@ -50,28 +45,25 @@ class Command:
     @classmethod
     def about(cls, words: Sequence[str]) -> str:
         """Returns the text of --help above the flags, for these words of the command."""
-        return (inspect.getdoc(cls) or "").partition("\n\nArgs:")[0]
-
-    def knowing(self, words: Sequence[str]) -> Self:
-        """Returns a copy that knows which flags were typed."""
-        flags = (word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--"))
-        return dataclasses.replace(self, given=frozenset(flags))
+        return inspect.getdoc(cls) or ""
 
     def applies_to(self, what: str, here: bool, *flags: str) -> None:
-        """Raises a `BadValue` if one of these flags was typed, unless `what` they apply to is `here`."""
+        """Raises a `BadValue` if one of these flags has another value than its default, unless `here` is true."""
         for flag in flags:
-            if flag in self.given and not here:
-                value = getattr(self, flag)
-                raise BadValue(flag, f"applies only to {what}", value, got=_shown(value))
+            value = getattr(self, flag)
+            if not here and value != type(self).__dataclass_fields__[flag].default:
+                got = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+                raise BadValue(flag, f"applies only to {what}", value, got=got)
 
-    def named(self, error: str) -> str:
-        """Replaces the first word of an error, an argument of the public API, by its flag."""
-        argument, space, rest = error.partition(" ")
+    def named(self, error: Exception) -> str:
+        """Returns an error in one sentence that names the flag, or else the place in a file."""
+        argument = error.argument if isinstance(error, BadArgument) else ""
         flag = self.flag_of.get(argument, argument.removeprefix("n_"))
-        if not (rest.startswith(("must ", "applies ", "= ")) and flag in _flags(self)):
-            return error
-        dashes = "" if "Positional" in str(type(self).__annotations__.get(flag)) else "--"
-        return f"{dashes}{flag.replace('_', '-')}{space}{rest}"
+        if flag in _flags(self):
+            dashes = "" if "Positional" in str(type(self).__annotations__.get(flag)) else "--"
+            return str(error).replace(argument, f"{dashes}{flag.replace('_', '-')}", 1)
+        notes = getattr(error, "__notes__", [])  # of inner places first
+        return ": ".join([", ".join(dict.fromkeys([*notes[-1:], *notes[:1]])), str(error)] if notes else [str(error)])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,15 +102,3 @@ def _flags(part: Any) -> Iterator[str]:
         yield field.name
         if dataclasses.is_dataclass(getattr(part, field.name)):
             yield from _flags(getattr(part, field.name))
-
-
-def _shown(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def part_of(part: str) -> tuple[int, int]:
-    """Reads I and N of a flag --part I/N."""
-    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", part)
-    if not match or int(match[1]) >= int(match[2]):
-        raise BadValue("part", "must be I/N with integers 0 <= I < N", part, got=part)
-    return int(match[1]), int(match[2])

@@ -23,24 +23,19 @@ import functools
 import inspect
 import re
 import tomllib
-import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedbandit_jax.cli._command import progress
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.validate import BadType, BadValue
+from fedbandit_jax.core.validate import BadArgument, BadType, BadValue
 
 OPTIONS = ("horizon", "seeds", "key", "stride", "grid")  # arguments of `fb.sweep` at the top of a file
 TABLES = ("environment", "environments", "algorithms", "compare", "slurm")
 NEEDED = ("horizon", "seeds", "algorithms")
-DATA = "data"  # key of an environment: a data set, with arrays that are arguments of the environment
 TEXT = re.compile(r"[^\s\"'\[\]{}=#][^\n\"'\[\]{}=#]*")  # a string without quotes in --set
 Types = Mapping[str, Callable[..., Any]]
-
-
-class ConfigurationError(ValueError):
-    """A fault in a file, with its place."""
 
 
 class SweepFile(NamedTuple):
@@ -49,6 +44,26 @@ class SweepFile(NamedTuple):
     arguments: dict[str, Any]  # of `fb.sweep`
     slurm: dict[str, Any]
     record: dict[str, Any]  # file, text and changes, for the provenance
+
+    def sweep(self, **options: Any) -> Any:
+        """Runs the sweep, with more arguments of `fb.sweep`."""
+        import fedbandit_jax as fb
+
+        try:
+            return fb.sweep(**self.arguments, **options, progress=progress(), throw=False)
+        except BadArgument as error:
+            error.add_note(Path(self.record["file"]).name)
+            raise
+
+
+@contextlib.contextmanager
+def at(place: str) -> Iterator[None]:
+    """Adds a place, a file or a table of it, to the notes of an error."""
+    try:
+        yield
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        error.add_note(place)
+        raise
 
 
 def read(path: Path, changes: Sequence[str] = (), environment: str | None = None) -> SweepFile:
@@ -61,35 +76,32 @@ def read(path: Path, changes: Sequence[str] = (), environment: str | None = None
         environment: name of the [environments.NAME] to use as [environment]; "" is the first; None keeps all.
 
     Raises:
-        ConfigurationError: the file is wrong; the message names the place.
+        ValueError, TypeError, OSError, ImportError: the file is wrong; the notes name the place.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        document = tomllib.loads(text)
-    except OSError as error:
-        raise ConfigurationError(f"{path.name}: it cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, or deeply nested
-        raise ConfigurationError(f"{path.name}: it must be TOML: {error}") from error
-    if environment is not None and "environments" in document:
-        several = document.pop("environments")
-        document["environment"] = several[validate.one_of("env", environment or next(iter(several)), several)]
-    before = dict(_dotted(document.get("grid", {}))) if isinstance(document.get("grid", {}), dict) else {}
-    for change in changes:
-        _change(document, change)
-    try:
-        arguments, slurm = _arguments(document, before)
-    except (ValueError, TypeError) as error:
-        place = ", " if isinstance(error, ConfigurationError) else ": "
-        raise ConfigurationError(f"{path.name}{place}{error}") from error
-    return SweepFile(arguments, slurm, {"file": str(path), "text": text, "set": list(changes)})
+    with at(path.name):
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+            document = tomllib.loads(text)
+        except OSError as error:
+            raise OSError(f"it cannot be read: {error.strerror}") from error
+        except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, or deeply nested
+            raise ValueError(f"it must be TOML: {error}") from error
+        if environment is not None and "environments" in document:
+            several = document.pop("environments")
+            document["environment"] = several[validate.one_of("env", environment or next(iter(several)), several)]
+        before = _dotted(document["grid"]) if isinstance(document.get("grid"), dict) else {}
+        for change in changes:
+            _change(document, change)
+        record = {"file": str(path), "text": text, "set": list(changes)}
+        return SweepFile(_arguments(document, before), _table("slurm", document.get("slurm", {})), record)
 
 
 def _change(document: dict[str, Any], change: str) -> None:
-    wanted = f"set must be KEY=VALUE with a value of TOML, got {validate.shown(change)}"
-    key, equals, text = change.partition("=")
+    """Makes one change of a file. A string needs no quotes."""
+    key, _, text = change.partition("=")
     try:
         nested, keys = tomllib.loads(f"{key}=0"), []
-        while isinstance(nested, dict) and nested:
+        while isinstance(nested, dict):
             (name, nested), *_ = nested.items()
             keys.append(name)
         try:
@@ -98,16 +110,16 @@ def _change(document: dict[str, Any], change: str) -> None:
             if not TEXT.fullmatch(text.strip()):
                 raise
             value = text.strip()
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ValueError(f"{wanted}: {error}") from error
-    if not equals or "\n" in text:
-        raise ValueError(wanted)
+        if "\n" in text:
+            raise ValueError("it has two lines")
+    except (ValueError, RecursionError) as error:
+        got = f"{validate.shown(change)}: {error}"
+        raise BadValue("set", "must be KEY=VALUE with a value of TOML", change, got=got) from error
     if keys[0] not in (*OPTIONS, *TABLES):  # a parameter of the environment, or else of algorithms
         path, world = ".".join(keys), document.get("environment")
-        bare = path.removeprefix("env.")
-        make = environments().get(world.get("type", "")) if isinstance(world, dict) else None
-        ours = make and (bare != path or bare in inspect.signature(make).parameters)
-        keys, value = (["environment", bare], value) if ours else (["grid", path], [value])
+        kind = environments().get(str(world.get("type"))) if isinstance(world, dict) else None
+        ours = kind and (path.startswith("env.") or path in inspect.signature(kind).parameters)
+        keys, value = (["environment", path.removeprefix("env.")], value) if ours else (["grid", path], [value])
     *tables, last = keys
     for name in tables:
         document = document.setdefault(name, {})
@@ -116,8 +128,8 @@ def _change(document: dict[str, Any], change: str) -> None:
     document[last] = value
 
 
-def _arguments(document: Mapping[str, Any], before: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns arguments of `fb.sweep`, and options of SLURM.
+def _arguments(document: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of `fb.sweep`.
 
     The grid `before` changes may name parameters of algorithms that are not compared.
     """
@@ -131,40 +143,30 @@ def _arguments(document: Mapping[str, Any], before: Mapping[str, Any]) -> tuple[
     if ("environment" in document) == ("environments" in document):
         got = "both" if "environment" in document else "neither"
         raise ValueError(f"one of [environment] and [environments.NAME] must be given, got {got}")
-    grid = dict(_dotted(_table("grid", document.get("grid", {}))))
     tables = _table("algorithms", document["algorithms"])
     every = {validate.text("algorithms", label): _algorithm(label, table) for label, table in tables.items()}
     labels = document.get("compare", list(every))
     if not isinstance(labels, list) or not labels or len({*map(str, labels)}) < len(labels):
         raise BadValue("compare", "must be a list of at least one label, each only once", labels)
     algos = {validate.one_of("compare", label, every): every[label] for label in labels}
-    make = _world("environment", document["environment"], grid) if "environment" in document else None
-    parameters = inspect.signature(make).parameters if make else {}
-
-    def taken(name: str, some: Mapping[str, Any]) -> bool:
-        there = name.removeprefix("env.") in parameters
-        return there or any(algo.takes(name.removeprefix("algo.")) for algo in some.values())
-
-    with _at("grid"):
-        idle = {name for name in grid if not taken(name, algos) and taken(name, every)}
-        values = {name: _made(f"grid.{name}", listed) for name, listed in grid.items()
-                  if name not in idle or before.get(name) is not listed}  # fmt: skip
-    env: Any = {}
-    if make is None:
-        for name, one in _table("environments", document["environments"]).items():
-            with _at(f"environments.{name}"):
-                env[name] = _world(f"environments.{name}", one)()
-    elif any(name.removeprefix("env.") in parameters for name in values):
-        env = make
+    grid = _dotted(_table("grid", document.get("grid", {})))
+    if "environment" in document:
+        env = _world("environment", document["environment"])
+        ours = {name for name in grid if name.removeprefix("env.") in inspect.signature(env).parameters}
+        env = env if ours else env()  # a function lets the grid vary its parameters
     else:
-        with _at("environment"):
-            env = make()
-    with _at("grid"):
-        expand(env, algos, values)
+        worlds = _table("environments", document["environments"])
+        env, ours = {name: _world(f"environments.{name}", table)() for name, table in worlds.items()}, set()
+    for name in [*grid]:
+        takes = {label for label, algo in every.items() if algo.takes(name.removeprefix("algo."))}
+        if name not in ours and takes and not takes & {*algos} and before.get(name) is grid[name]:
+            del grid[name]
+    with at("[grid]"):
+        grid = {name: _made(f"grid.{name}", values) for name, values in grid.items()}
+        expand(env, algos, grid)
     key = jax.random.key(validate.integer("key", document.get("key", 0), at_least=0, at_most=2**32 - 1))
     options = {name: document[name] for name in ("horizon", "stride") if name in document}
-    arguments = dict(env=env, algos=algos, grid=values, key=key, seeds=_seeds(document["seeds"]), **options)
-    return arguments, _table("slurm", document.get("slurm", {}))
+    return dict(env=env, algos=algos, grid=grid, key=key, seeds=_seeds(document["seeds"]), **options)
 
 
 def _seeds(seeds: Any) -> Any:
@@ -178,89 +180,70 @@ def _seeds(seeds: Any) -> Any:
 
 def _algorithm(label: str, table: Any) -> Any:
     """Makes an algorithm; keys that are no arguments are parameters of its parts, by path."""
-    where, types = f"algorithms.{label}", _algorithms()
-    given = dict(_dotted(_table(where, table)))
+    where, types = f"algorithms.{label}", algorithms()
+    given = _dotted(_table(where, table))
     kind = types.get(str(given.get("type")))
-    inner = [name for name in given if kind and name not in ("type", *_parameters(kind))]
+    inner = [name for name in given if kind and name not in ("type", *inspect.signature(kind).parameters)]
     changes = {name: _made(f"{where}.{name}", given.pop(name)) for name in inner}
-    with _at(where):
-        algo = _call(where, given, types)()
+    algo = _called(where, given, types)
+    with at(f"[{where}]"):
         return algo.replace(**changes) if changes else algo
 
 
-def _world(where: str, table: Any, later: Collection[str] = ()) -> functools.partial[Any]:
-    """Returns the call that makes an environment; parameters in `later` may be missing."""
+def _world(where: str, table: Any) -> Callable[..., Any]:
+    """Returns the function that makes an environment, with the values of its table as defaults."""
     import fedbandit_jax as fb
 
-    table, data = dict(_table(where, table)), {}
-    if wrappers := [name for name in table if name in fb.envs.WRAPPERS]:
-        name = wrappers[-1]
-        outer = {"type": name, **_table(f"{where}.{name}", table.pop(name))}
-        wrap = _call(f"{where}.{name}", outer, fb.envs.WRAPPERS, later=("env",))
-        once = _world(where, table, later)
+    table, arrays = dict(_table(where, table)), {}
+    wrappers = {name: table.pop(name) for name in [*table] if name in fb.envs.WRAPPERS}
+    if "data" in table:  # a data set, whose arrays are arguments of the environment
+        found = _made(f"{where}.data", _table(f"{where}.data", table.pop("data")))
+        with at(f"[{where}]"):
+            arrays = validate.instance("data", found, (fb.data.Queries, fb.data.Community), "a data set").arguments()
+    call = _call(where, table, environments())
 
-        @functools.wraps(once.func)
-        def wrapped(**arguments: Any) -> Any:
-            return wrap(once.func(**arguments))
+    @functools.wraps(call.func)  # whose parameters a grid may name
+    def make(**arguments: Any) -> Any:
+        env = _complete(where, table["type"], functools.partial(call.func, **arguments))
+        for name, options in wrappers.items():
+            inside = f"{where}.{name}"
+            env = _called(inside, {**_table(inside, options), "type": name, "env": env}, fb.envs.WRAPPERS)
+        return env
 
-        return functools.partial(wrapped, **once.keywords)
-    if DATA in table:
-        found = _made(f"{where}.{DATA}", _table(f"{where}.{DATA}", table.pop(DATA)))
-        with _at(where):
-            data = validate.instance(DATA, found, (fb.data.Queries, fb.data.Community), "a data set").arguments()
-    return _call(where, table, environments(), data, later)
+    return functools.partial(make, **arrays, **call.keywords)
 
 
 def _made(where: str, value: Any) -> Any:
     """Makes a value of a file, with parts from its tables."""
     if isinstance(value, list):
         return [_made(where, one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    with _at(where):
-        return _call(where, value, _parts())()
+    return _called(where, value, parts()) if isinstance(value, dict) else value
 
 
-def _call(
-    where: str,
-    table: Mapping[str, Any],
-    types: Types,
-    more: Mapping[str, Any] | None = None,
-    later: Collection[str] = (),
-) -> functools.partial[Any]:
-    """Returns the call of a table with additional arguments; those in `later` may be missing."""
+def _called(where: str, table: Mapping[str, Any], types: Types) -> Any:
+    return _complete(where, table.get("type"), _call(where, table, types))
+
+
+def _call(where: str, table: Mapping[str, Any], types: Types) -> functools.partial[Any]:
+    """Returns the call that a table stands for."""
     given = dict(table)
     kind = given.pop("type", None)
-    with _at(where):
+    with at(f"[{where}]"):
         if not isinstance(kind, str) or kind not in types:
-            raise BadValue("type", f"must be one of {', '.join(types)}", kind,
-                           got=f"{validate.shown(kind)}{validate.suggestion(kind, types)}")  # fmt: skip
-        parameters = _parameters(types[kind])
-        _known(given, parameters, kind)
-        arguments = {**(more or {})} | {name: _made(f"{where}.{name}", value) for name, value in given.items()}
-        needed = [one.name for one in parameters.values() if one.default is one.empty]
-        if missing := [name for name in needed if name not in arguments and name not in later]:
-            raise BadValue(tuple(missing), f"must be given for {kind}", None, got=", ".join(arguments) or "nothing")
-    return functools.partial(types[kind], **arguments)
+            got = f"{validate.shown(kind)}{validate.suggestion(kind, types)}"
+            raise BadValue("type", f"must be one of {', '.join(types)}", kind, got=got)
+        _known(given, inspect.signature(types[kind]).parameters, kind)
+    return functools.partial(types[kind], **{name: _made(f"{where}.{name}", value) for name, value in given.items()})
 
 
-@contextlib.contextmanager
-def _at(where: str) -> Iterator[None]:
-    """Adds the name of the innermost table to errors."""
-    try:
-        yield
-    except ConfigurationError:
-        raise
-    except (ValueError, TypeError, OSError, ImportError) as error:
-        raise ConfigurationError(f"[{where}]: {error}") from error
-
-
-def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Returns parameters of a function by name; **keywords are parameters of its return type."""
-    found = dict(inspect.signature(function).parameters)
-    if any(one.kind is one.VAR_KEYWORD for one in found.values()):
-        found |= inspect.signature(typing.get_type_hints(function)["return"]).parameters
-    return {name: one for name, one in found.items() if one.kind is not one.VAR_KEYWORD}
+def _complete(where: str, kind: Any, call: functools.partial[Any]) -> Any:
+    """Makes a call, unless an argument is missing."""
+    with at(f"[{where}]"):
+        needed = inspect.signature(call).parameters.values()
+        if missing := [one.name for one in needed if one.default is one.empty and one.kind is not one.VAR_KEYWORD]:
+            got = ", ".join(call.keywords) or "nothing"
+            raise BadValue(tuple(missing), f"must be given for {kind}", None, got=got)
+        return call()
 
 
 def environments() -> Types:
@@ -271,13 +254,15 @@ def environments() -> Types:
     return {**ENVIRONMENTS, "table": table, **EXAMPLES}
 
 
-def _algorithms() -> Types:
+def algorithms() -> Types:
+    """Returns the functions for `type` of an algorithm."""
     from fedbandit_jax.algos import ALGORITHMS
 
     return {make.__name__: make for make in ALGORITHMS.values()}
 
 
-def _parts() -> Types:
+def parts() -> Types:
+    """Returns the functions for `type` of all other tables."""
     from fedbandit_jax import algos, data, networks, privacy, schedules
 
     rooms = [one for room in (algos, schedules, privacy) for one in vars(room).values()]
@@ -288,7 +273,7 @@ def _parts() -> Types:
 
 
 def _table(where: str, value: Any) -> dict[str, Any]:
-    with _at(where):
+    with at(f"[{where}]"):
         if not isinstance(value, dict):
             raise BadType(where, "must be a table", value)
     return value
@@ -301,10 +286,10 @@ def _known(given: Collection[str], there: Collection[str], what: str) -> None:
             raise BadValue("keys", f"must be parameters of {what}", key, got=f"{key!r}{hint}")
 
 
-def _dotted(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields values of nested tables by dotted path, because TOML reads `a.b = 1` as a table a."""
+def _dotted(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns values of nested tables by dotted path, because TOML reads `a.b = 1` as a table a."""
+    found = {}
     for name, value in table.items():
-        if isinstance(value, dict) and value and "type" not in value:
-            yield from ((f"{name}.{path}", one) for path, one in _dotted(value))
-        else:
-            yield name, value
+        nested = isinstance(value, dict) and value and "type" not in value
+        found |= {f"{name}.{path}": one for path, one in _dotted(value).items()} if nested else {name: value}
+    return found

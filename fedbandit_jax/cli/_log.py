@@ -5,21 +5,16 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from fedbandit_jax.cli._command import Option, quiet
-from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
-
-if TYPE_CHECKING:
-    from fedbandit_jax.envs import Logged
 
 Table = Annotated[str | None, quiet(metavar="TABLE")]
 Column = Annotated[str | None, quiet(metavar="COLUMN")]
 Columns = Annotated[str | None, quiet(metavar="COLUMN,...")]
-Texts = Annotated[str | None, quiet(metavar="TEXT,...")]
 LISTS = ("features", "arm_features", "missing")  # values with commas between them
 NEEDED = ("silo", "arm", "reward")
 
@@ -43,9 +38,7 @@ class Roles:
     decimal: Annotated[Literal[".", ","] | None, quiet(metavar="MARK")] = None
     # texts that stand for missing values, such as NA,-999. Rows with one of them, or an empty cell, in a named column
     # are left out. "" reads all texts as they are.
-    missing: Texts = None
-    # share of the rows that fit the model of rewards; the others are replayed (default: 0.5).
-    fit_share: Option[float] = None
+    missing: Annotated[str | None, quiet(metavar="TEXT,...")] = None
     model: Option[Literal["linear", "logistic"]] = None  # model of rewards, linear or logistic (default: linear).
 
     @property
@@ -56,35 +49,27 @@ class Roles:
             found[name] = [one.strip() for one in next(csv.reader([found[name]], skipinitialspace=True))]
         return found
 
-    def check(self, source: str | None) -> None:
-        """Raises a `BadValue` for a table without columns, columns without a table, or a wrong share."""
+    def of(self, source: str | None) -> dict[str, Any]:
+        """Returns the arguments of `fb.data.table` for a source; none for no source.
+
+        Raises:
+            ValueError: columns lack, or there is no table for them.
+        """
         given = self.given
         if source is None:
-            for name in given:
-                raise BadValue(name, "applies only to your own table, with --data", given[name])
-        elif missing := [name for name in NEEDED if name not in given]:
-            got = f"none: `fedbandit data {source}` lists them"
-            raise BadValue(missing[0], f"must name a column of {source}", None, got=got)
-        if self.fit_share is not None:
-            validate.probability("fit_share", self.fit_share)  # TOML cannot hold every value
-
-    def table(self, source: str) -> Logged:
-        """Returns the environment of a log."""
-        import fedbandit_jax as fb
-
-        self.check(source)
-        return fb.data.table(source, **self.given)
-
-    def code(self, source: str) -> str:
-        """Returns the Python call that makes it."""
-        arguments = [repr(source), *(f"{name}={value!r}" for name, value in self.given.items())]
-        return f"fb.data.table({', '.join(arguments)})"
-
-    def toml(self, source: str) -> str:
-        """Returns the environment as a table of a sweep's file."""
-        values = {"type": "table", "source": source, **self.given}
-        listed = (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
-        return f"{{ {', '.join(listed)} }}"
+            for name, value in given.items():
+                raise BadValue(name, "applies only to your own table, with --data", value)
+            return {}
+        for name in NEEDED:
+            if name not in given:
+                got = f"none: `fedbandit data {source}` lists them"
+                raise BadValue(name, f"must name a column of {source}", None, got=got)
+        return {"source": source, **given}
 
 
 Log = Annotated[Roles, tyro.conf.arg(name="")]  # flags without a prefix
+
+
+def toml(values: dict[str, Any]) -> str:
+    """Returns a table of a sweep's file."""
+    return f"{{ {', '.join(f'{name} = {json.dumps(one, ensure_ascii=False)}' for name, one in values.items())} }}"

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from tqdm import tqdm
 from typing_extensions import override
 
-from fedbandit_jax.cli._command import Command, File, Folder, Part, Words, digest, part_of
+from fedbandit_jax.cli._command import Command, File, Folder, Words, digest
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.core.validate import BadValue
@@ -43,15 +43,12 @@ class AuditCommand(Command):
       fedbandit audit --family clusters     what do all phases of certified FCLUB reveal together?
       fedbandit audit --only blt secagg --runs 1000000
       fedbandit audit --controls tests/audits/controls     mechanisms with known flaws must fail
-      fedbandit audit --part 0/4            a quarter of the mechanisms
     """
 
     family: Literal["all", "linear", "schedules", "arms", "clusters"] = "all"  # family of the audited mechanisms.
     only: Words = ()  # audit only mechanisms with one of these words in their name.
     runs: int = 50_000  # runs of each of the two neighbours, at least 1000.
-    confidence: float = 0.95  # confidence of each lower bound, in (0, 1), before the second trial.
     controls: File = None  # Python file, or folder of files, with functions `broken_*()` that return flawed cases.
-    part: Part = None  # I/N with 0 <= I < N. Audit every N-th case, beginning with number I.
     random_seed: int = 0  # seed of the random number generator.
     out: Folder = Path("results")  # folder for the picture.
 
@@ -63,69 +60,55 @@ class AuditCommand(Command):
 
         check_writable("out", self.out)
         validate.integer("runs", self.runs, at_least=1000)
-        validate.probability("confidence", self.confidence)
         validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 1)
-        request = [(name, value) for name, value in vars(self).items() if name not in ("given", "out")]
+        request = [(name, value) for name, value in vars(self).items() if name != "out"]
         picture = self.out / f"{digest(f'audit-{self.family}', request)}.png"
         keep_programs()
-        found: dict[str, list[Any]] = {}
-        wrong, groups = [], self.cases()
-        for group, cases in groups.items():
-            if not cases:
-                continue
-            found[group] = result = self.audit_all(group, cases)
-            print("These have known flaws and must fail:" if group == CONTROLS else "", table(result), sep="\n")
-            wrong += [one for one in result if one.passed != (group == SHIPPED)]
-            if group == SHIPPED:
-                print("".join(f"{one.name}: {reason}\n" for one in result for reason in one.reasons), end="")
-        fb.plotting.save(fb.plotting.audits(found.get(SHIPPED, []), found.get(CONTROLS, [])), picture)
-        print(f"\nepsilon >=: lower bound at confidence {self.confidence:g}; sensitivity: measured / declared")
+        found, wrong = {SHIPPED: [], CONTROLS: []}, []
+        for group, cases in self.cases().items():
+            found[group] = self.audited(group, cases)
+            wrong += [one.name for one in found[group] if one.passed != (group == SHIPPED)]
+            print("These have known flaws and must fail:" if group == CONTROLS else "", table(found[group]), sep="\n")
+        print("".join(f"{one.name}: {reason}\n" for one in found[SHIPPED] for reason in one.reasons), end="")
+        fb.plotting.save(fb.plotting.audits(*found.values()), picture)
+        print("\nepsilon >=: lower bound at confidence 0.95; sensitivity: measured / declared")
         print(f"Saved {picture}")
-        counts = ", ".join(f"{len(cases)} {group}" for group, cases in groups.items())
-        verdict = f"NOT as expected: {', '.join(one.name for one in wrong)}" if wrong else "all as expected"
-        print(f"{counts}: {verdict}")
+        counts = ", ".join(f"{len(ones)} {group}" for group, ones in found.items() if ones)
+        print(f"{counts}: {'NOT as expected: ' if wrong else 'all as expected'}{', '.join(wrong)}")
         return 1 if wrong else 0
 
-    def audit_all(self, group: str, cases: list[Any]) -> list[Any]:
-        """Audits cases of a group, in several processes if there are many."""
-        if len(cases) <= FEW:
-            return self._audit(group, cases, progress=True)
-        with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:
-            found = pool.map(functools.partial(_audit_part, self, group), range(0, len(cases), PART))
-            return [one for part in tqdm(found, "audit", -(-len(cases) // PART), leave=False) for one in part]
+    def cases(self) -> dict[str, list[Any]]:
+        """Returns the cases that must pass, and those that must fail, unless there are none."""
+        from fedbandit_jax import audits
 
-    def _audit(self, group: str, cases: list[Any], progress: bool) -> list[Any]:
+        groups = {SHIPPED: audits.shipped(*([] if self.family == "all" else [self.family]))}
+        names = dict.fromkeys(word for case in groups[SHIPPED] for word in case.name.split())
+        if self.controls is not None:
+            groups[CONTROLS] = audits.load(self.controls)
+        if self.only:
+            groups = {of: [c for c in cases if any(w in c.name for w in self.only)] for of, cases in groups.items()}
+        if not any(groups.values()):
+            got = " ".join(self.only)
+            raise BadValue("only", f"must be in a name, such as {', '.join(names)}", got, got=got)
+        return {group: cases for group, cases in groups.items() if cases}
+
+    def audited(self, group: str, cases: list[Any], progress: bool = True) -> list[Any]:
+        """Audits cases of a group, in several processes if there are many."""
         import jax
 
         from fedbandit_jax import audits
 
+        if len(cases) > FEW:
+            with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:
+                found = pool.map(functools.partial(_audited, self, group), range(0, len(cases), PART))
+                return [one for part in tqdm(found, "audit", -(-len(cases) // PART), leave=False) for one in part]
         runs = self.runs if group == SHIPPED else min(self.runs, CONTROL_RUNS)
-        key = jax.random.key(self.random_seed)
-        return audits.run(cases, key=key, n_runs=runs, confidence=self.confidence, progress=progress)
-
-    def cases(self) -> dict[str, list[Any]]:
-        """Returns the cases that must pass, and those that must fail."""
-        from fedbandit_jax import audits
-
-        groups = {SHIPPED: audits.shipped(*([] if self.family == "all" else [self.family]))}
-        if self.controls is not None:
-            groups[CONTROLS] = audits.load(self.controls)
-        if self.part is not None:
-            first, n = part_of(self.part)
-            groups = {group: cases[first::n] for group, cases in groups.items()}
-        if not self.only:
-            return groups
-        kept = {group: [c for c in cases if any(w in c.name for w in self.only)] for group, cases in groups.items()}
-        if not any(kept.values()):
-            words = dict.fromkeys(word for case in groups[SHIPPED] for word in case.name.split())
-            raise BadValue(
-                "only", f"must be in a name, such as {', '.join(words)}", " ".join(self.only), got=" ".join(self.only)
-            )
-        return kept
+        return audits.run(cases, key=jax.random.key(self.random_seed), n_runs=runs, progress=progress)
 
 
 _cases = functools.cache(AuditCommand.cases)  # of a process
 
 
-def _audit_part(command: AuditCommand, group: str, first: int) -> list[Any]:
-    return command._audit(group, _cases(command)[group][first : first + PART], progress=False)
+def _audited(command: AuditCommand, group: str, first: int) -> list[Any]:
+    """Audits some cases of a group, which cannot be sent to a process."""
+    return command.audited(group, _cases(command)[group][first : first + PART], progress=False)

@@ -59,8 +59,6 @@ class CalibrateCommand(Command):
     # trust model: who adds the noise. local needs --release input_perturbation, shuffling needs tree.
     trust: Trust = "silo_local"
     visits: int = 1  # most contributions of a user. All of them are protected together.
-    per_batch: Option[int] = None  # most contributions of a user to one batch (default: --visits).
-    apart: int = 1  # least number of batches between two batches of a user.
     # standard deviation of Gaussian noise on every message. The command prints its epsilon in place of a table.
     sigma: Option[float] = None
 
@@ -81,8 +79,7 @@ class CalibrateCommand(Command):
         self.applies_to("trust models other than central", self.trust != "central", "agents")
         self.applies_to("a budget, without --sigma", self.sigma is None, "epsilon", "agents", "dim")
         self.applies_to(f"--trust {', '.join(ONE_GAUSSIAN)}", self.trust in ONE_GAUSSIAN, "sigma")
-        users = privacy.Users(self.visits, self.per_batch, self.apart)
-        common: dict[str, Any] = dict(n_syncs=n_syncs, release=self.release, users=users)
+        common: dict[str, Any] = dict(n_syncs=n_syncs, release=self.release, users=privacy.Users(self.visits))
         head = f"{self.trust}, {self.release}, S = {n_syncs} releases, {self.adjacency} adjacency"
         if self.sigma is not None:
             validate.within("sigma", validate.positive("sigma", self.sigma), 1e-30, 1e30)
@@ -100,7 +97,6 @@ class CalibrateCommand(Command):
         model, notes = None, []
         for budget in [privacy.Budget(epsilon, self.delta, self.adjacency) for epsilon in self.epsilon]:
             for std in dict.fromkeys((None, printed)):
-                cells = (std or "tight", f"{budget.epsilon:g}")
                 try:
                     c = privacy.calibrate(budget, std=std, **common)
                 except ValueError as error:
@@ -110,7 +106,8 @@ class CalibrateCommand(Command):
                     continue
                 model = c.model
                 numbers = (c.sigma, c.sigma**2, model.sum_std() * worst**0.5, c.epsilon_exact)
-                rows.append((*cells, *(f"{number:.5g}" for number in numbers), "yes" if c.sound else "NO"))
+                cells = (std or "tight", f"{budget.epsilon:g}", *(f"{number:.5g}" for number in numbers))
+                rows.append((*cells, "yes" if c.sound else "NO"))
         print(f"{head}, delta = {self.delta:g}\n{aligned(rows)}", *notes, sep="\n")
         assert model is not None
         entries = "x y" if model.joint_matrix else "x y and on the diagonal of x x' (sigma / sqrt 2 off it)"

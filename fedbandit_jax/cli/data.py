@@ -46,29 +46,27 @@ class DataCommand(Command):
 
     @override
     def run(self) -> int:
+        import fedbandit_jax as fb
+        from fedbandit_jax.data.columns import opened
+
         given = self.columns.given
         if not {*given} - {"decimal", "missing"}:
-            self._list(**given)
+            frame = opened(self.dataset, **given).frame
+            about = frame.describe(include="all").T.assign(missing=frame.isna().sum(), distinct=frame.nunique())
+            rows = about.reindex(columns=["distinct", "missing", "top", "min", "mean", "max"]).infer_objects()
+            print(f"{Path(self.dataset).name}: {len(frame):,} rows, {len(rows)} columns\n")
+            print(rows.to_string(na_rep="-", float_format="{:.4g}".format))
+            names = ", ".join(f"--{name}" for name in NEEDED)
+            print(f"\nWhat it can answer: the same with {names} and other columns")
             return 0
-        env = self.columns.table(self.dataset)
-        lines = [line for text in answers(env) for line in text.split("\n")]
-        print("\n".join(textwrap.fill(line, WIDTH) for line in lines))
+        env = fb.data.table(**self.columns.of(self.dataset))
+        print("\n".join(textwrap.fill(line, WIDTH) for text in answers(env) for line in text.split("\n")))
         if self.details:
             print(f"\n{env.fit}\n\n{env.encoding}")
         else:
             print("\nThe fit of the model:   the same with --details")
             print(f"Which algorithm to use: fedbandit plan --data {self.dataset}, with the same flags and --epsilon")
         return 0
-
-    def _list(self, **reading: Any) -> None:
-        from fedbandit_jax.data.columns import opened
-
-        frame = opened(self.dataset, **reading).frame
-        about = frame.describe(include="all").T.assign(missing=frame.isna().sum(), distinct=frame.nunique())
-        rows = about.reindex(columns=["distinct", "missing", "top", "min", "mean", "max"]).infer_objects()
-        print(f"{Path(self.dataset).name}: {len(frame):,} rows, {len(rows)} columns\n")
-        print(rows.to_string(na_rep="-", float_format="{:.4g}".format))
-        print(f"\nWhat it can answer: the same with {', '.join(f'--{name}' for name in NEEDED)} and other columns")
 
 
 def answers(env: Logged) -> Iterator[str]:
@@ -87,18 +85,16 @@ def answers(env: Logged) -> Iterator[str]:
     m, n = fit.silos, fit.replayed_rows
     once: Any = dict(n_syncs=1, release="blt", n_agents=m, batch=max(1, n // m), dim=fit.dim)
     entry = float(env.rows[0, 0] * env.arms[0, 0])  # of an arm's features, which is the same in all rows
-    gain = fit.best - fit.uniform
-
-    def uncertain(epsilon: float, trust: str, rows: int, users: Users) -> str:
-        noise = calibrate(Budget(epsilon, delta), trust=trust, users=users, **once).model.sum_std()
-        std = float(noise) / (entry * rows / fit.arms)
-        return f"{std:.4f}{' (!)' * (std > gain)}"
+    gain, chance = fit.best - fit.uniform, fit.noise_std * math.sqrt(fit.arms / n)
 
     def table(rows: int, users: Users) -> str:
-        lines = [(e, *(uncertain(e, trust, rows, users) for trust in TRUSTS)) for e in EPSILONS]
-        return aligned([("epsilon", *TRUSTS.values()), *((f"{e:g}", *cells) for e, *cells in lines)])
+        cells = [("epsilon", *TRUSTS.values())]
+        for epsilon in EPSILONS:
+            noises = (calibrate(Budget(epsilon, delta), trust=trust, users=users, **once).model for trust in TRUSTS)
+            stds = [float(noise.sum_std()) * fit.arms / (entry * rows) for noise in noises]
+            cells.append((f"{epsilon:g}", *(f"{std:.4f}{' (!)' * (std > gain)}" for std in stds)))
+        return aligned(cells)
 
-    chance = fit.noise_std * math.sqrt(fit.arms / n)
     yield f"M = {m:,} silos, K = {fit.arms} arms, d = {fit.dim}, {n:,} rows: T = {n // m:,} rounds if each comes once."
     yield (
         f"By the model the best arms gain {gain:.4f} a visit over random arms. The mean of an arm is uncertain by "

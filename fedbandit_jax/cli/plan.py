@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -17,6 +18,7 @@ from fedbandit_jax.core import validate
 if TYPE_CHECKING:
     from fedbandit_jax.planning import Recommendation
 
+HORIZON, DELTA = 10_000, 1e-7  # of simulated users
 SCRIPT = """
 import jax
 import fedbandit_jax as fb
@@ -27,9 +29,7 @@ result = fb.simulate(env, algo, horizon={horizon}, key=jax.random.key({seed}), s
 print(result.summary())"""
 
 DETAILS = "All candidates, exclusions and the certificate: the same command with --details"
-
-# arguments of `fb.plan`
-PASSED = ("at_most", "trusted", "liars", "max_syncs", "seeds", "rounds")
+PASSED = ("at_most", "trusted", "liars", "max_syncs", "rounds")  # to `fb.plan`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,6 +60,8 @@ class PlanCommand(Command):
       fedbandit plan --trusted secagg --dropouts 0.1    a silo misses one synchronisation in ten
     """
 
+    flag_of: ClassVar = {"source": "data", "budget": "epsilon"}
+
     # parties that users trust besides their own silo. silo: nobody; shuffler; secagg: secure aggregation; server. You
     # may name several.
     trusted: tuple[Literal["silo", "shuffler", "secagg", "server"], ...] = ("silo",)
@@ -67,14 +69,16 @@ class PlanCommand(Command):
     epsilon: Annotated[tuple[float, ...], tyro.conf.arg(metavar="FLOAT ...")] = (1.0,)
     # recommend the smallest epsilon with at most this multiple of the least regret without privacy.
     at_most: Option[float] = None
-    delta: float = 1e-7  # delta of the budget, in (0, 1). Choose it far below one over the number of users.
+    # delta of the budget, in (0, 1). Choose it far below one over the number of users (default: 1e-7; with --data a
+    # tenth of one over the number of rows).
+    delta: Option[float] = None
     # difference between neighbouring data sets. replace: one user is replaced by any other; zero_out: one user's
     # contribution is replaced by zero.
     adjacency: Adjacency = "replace"
     agents: int = 100  # M, the number of silos.
     arms: int = 100  # K, the number of arms.
     dim: int = 10  # d, the number of features.
-    horizon: int = 10_000  # T, the number of rounds.
+    horizon: Option[int] = None  # T, the number of rounds (default: 10000; with --data as many as use every row once).
     # returning users of one silo (default: every user comes once). All visits of a user are protected together. The
     # plan recommends how many of them count, unless --visits says it.
     users: Option[int] = None
@@ -84,16 +88,11 @@ class PlanCommand(Command):
     liars: float = 0.0  # share of Byzantine silos, in [0, 1/2), which send false sums towards one direction.
     delay: int = 0  # rounds before a reward arrives.
     max_syncs: Option[int] = None  # most synchronisations in T rounds.
-    seeds: int = 4  # simulations of each candidate; the best eight have four times as many.
     rounds: Option[int] = None  # most simulated rounds (default: enough for 10^6 users, at least T / 8).
     random_seed: int = 0  # seed of the random number generator.
     details: Flag = False  # print all candidates and the certificate, too.
-    # your table, .csv or .parquet. With --user all visits of a user are protected together. By default T is the number
-    # of rounds that use every row once, and delta is a tenth of one over the number of rows.
-    data: Table = None
+    data: Table = None  # your table, .csv or .parquet. With --user all visits of a user are protected together.
     columns: Log = dataclasses.field(default_factory=Roles)
-
-    flag_of: ClassVar = {"source": "data", "budget": "epsilon"}
 
     @override
     def run(self) -> int:
@@ -102,26 +101,29 @@ class PlanCommand(Command):
         import fedbandit_jax as fb
         from fedbandit_jax.planning.recommendation import code
 
-        self.columns.check(self.data)
         validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 2)
         self.applies_to("simulated users, without --data", self.data is None, "agents", "arms", "dim", "users")
-        unit: Any = None if self.visits is None else fb.privacy.Users(self.visits)
-        horizon, delta = self.horizon, self.delta
-        env: Any = fb.envs.sphere(self.agents, self.arms, self.dim, rewards="bernoulli")
-        made = f'fb.envs.sphere(n_agents={self.agents}, n_arms={self.arms}, dim={self.dim}, rewards="bernoulli")'
+        kind, given = "data.table", self.columns.of(self.data)
+        if self.data is None:
+            kind = "envs.sphere"
+            given = dict(n_agents=self.agents, n_arms=self.arms, dim=self.dim, rewards="bernoulli")
+        made = f"fb.{kind}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+        env: Any = operator.attrgetter(kind)(fb)(**given)
+        horizon, delta = HORIZON, DELTA
         if self.data is not None:
-            env, made = self.columns.table(self.data), self.columns.code(self.data)
-            rows = env.fit.replayed_rows
-            horizon = horizon if "horizon" in self.given else max(1, rows // env.spec.n_agents)
-            delta = delta if "delta" in self.given else 1 / (10 * rows)
-        if self.users is not None:
-            env, made = fb.envs.returning(env, self.users), f"fb.envs.returning({made}, {self.users})"
+            horizon, delta = max(1, env.fit.replayed_rows // env.spec.n_agents), 0.1 / env.fit.replayed_rows
+        horizon = horizon if self.horizon is None else self.horizon
+        delta = delta if self.delta is None else self.delta
+        for wrap, value in (
+            ("returning", self.users),
+            ("dropout", self.dropouts or None),
+            ("delay", self.delay or None),
+        ):
+            if value is not None:
+                env, made = getattr(fb.envs, wrap)(env, value), f"fb.envs.{wrap}({made}, {value})"
+        unit: Any = None if self.visits is None else fb.privacy.Users(self.visits)
         if env.spec.n_users:
             unit = "user" if unit is None else dataclasses.replace(unit, per_batch=1, silos=env.spec.silos)
-        if self.dropouts:
-            env, made = fb.envs.dropout(env, self.dropouts), f"fb.envs.dropout({made}, {self.dropouts})"
-        if self.delay:
-            env, made = fb.envs.delay(env, self.delay), f"fb.envs.delay({made}, {self.delay})"
         found = fb.plan(
             env,
             [fb.privacy.Budget(epsilon, delta, self.adjacency) for epsilon in self.epsilon],

@@ -19,7 +19,6 @@ MORE = {
     "--user patient": dict(user="patient"),
     "--features 'age, \"pressure, systolic\"'": dict(features=["age", "pressure, systolic"]),
     "--arm-features dose --propensity p": dict(arm_features=["dose"], propensity="p"),
-    "--fit-share 0.3": dict(fit_share=0.3),
     "--model logistic": dict(model="logistic"),
 }
 
@@ -169,11 +168,10 @@ def test_data_says_what_it_costs_to_protect_users(capsys):
 REFUSED = {  # command -> flags, the last of which is refused
     "simulate linear": "--silo hospital | --silo a --arm b --reward c --data none.csv | "
     "--data log.csv --silo hospital --reward cured --arm drag",
-    f"simulate linear {WORDS}": "--env digits | --features age,height | --fit-share nan | --agents 5",
+    f"simulate linear {WORDS}": "--env digits | --features age,height | --agents 5",
     f"simulate arms {WORDS.removeprefix('--data log.csv')}": "--data log.csv",
-    f"plan {WORDS}": "--fit-share inf | --agents 5 | --users 5",
+    f"plan {WORDS}": "--agents 5 | --users 5",
     "plan": "--silo hospital",
-    f"data {WORDS.removeprefix('--data ')}": "--fit-share 0",
     "data": "none.csv | log.xlsx",
 }
 

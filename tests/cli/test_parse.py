@@ -105,8 +105,8 @@ REFUSED = {  # command -> flags, the last of which is refused; first a command t
     "--epsilon | --trust central --agents 7 | --sigma 1e-300 | --visits 0 | --trust secagg --dim 0",
     "plan": "--users 0 | --users 5 --visits 0 | --epsilon 0.5 1 | --at-most 1.2 --epsilon 1 1 | --at-most 0 | "
     "--dropouts 0.1 --liars 0.1 | --random-seed -1",
-    "audit --family arms": "--runs 10 | --part 4/4 | --random-seed -1 | --only unicorn | --controls nowhere.py",
-    "simulate": "--epsilon 1 1 | --epsilon | --stride 7 | --env mars | --env digits --dim 5 | "
+    "audit --family arms": "--runs 10 | --random-seed -1 | --only unicorn | --controls nowhere.py",
+    "simulate": "--epsilon 1 1 | --epsilon | --set stride=7 | --env mars | --env digits --dim 5 | "
     "--set exploration_scale=-1 | --set theta_nrom=2 | --set schedule.batch=5000 | "
     f"--env mslr --set environment.data.path=nowhere | --out /proc/none | --name {'x' * 300} | "
     "--random-seed 4294967296",

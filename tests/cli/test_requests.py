@@ -37,7 +37,7 @@ def swept(monkeypatch):
 def test_what_a_simulation_is_asked_and_its_files(swept, tmp_path):
     """Every request has files of its own, and the same again the same ones."""
     first = "--horizon 700 --epsilon 1 2 --seeds 3 --random-seed"
-    second = "--algorithms SE --stride 5 --set failure=0.2"
+    second = "--algorithms SE --set stride=5 --set failure=0.2"
     for words in (f"{first} 5", f"{first} 5", f"{first} 6", second, f"{second} --name mine"):
         assert main(["simulate", "arms", *words.split(), "--out", str(tmp_path)]) == 0
     one, *_, other = swept
@@ -47,7 +47,7 @@ def test_what_a_simulation_is_asked_and_its_files(swept, tmp_path):
     assert (one["horizon"], one["seeds"], one["stride"], other["stride"]) == (700, 3, "log", 5)
     assert int(jax.random.key_data(one["key"])[-1]) == 5
     told = fb.Result.load(tmp_path / "mine").provenance["configuration"]
-    assert told["set"] == ["key=0", "stride=5", "compare=['SE']", "failure=0.2"]
+    assert told["set"] == ["key=0", "compare=['SE']", "stride=5", "failure=0.2"]
     assert told["text"] == cli.SimulateCommand(family="arms").file.read_text()
     stems = {name.partition(".")[0] for name in files(tmp_path)}
     assert len(stems) == 4
