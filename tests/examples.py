@@ -73,9 +73,7 @@ GOSSIP_UCB, GOSSIP = (
 )
 PHASED = "algos/linear/test_phased.py::test_dp_dpe"
 CLUSTERING, GROUPED = "algos/clusters/test_clustering.py", "algos/clusters/test_grouped.py"
-ELIMINATING, ADAC = "algos/arms/test_elimination.py", "algos/arms/test_adac.py"
-TRUNCATED = "algos/arms/test_truncated.py::test_user_by_user"
-BEST_ARM = "algos/arms/test_best_arm.py::test_{}_user_by_user"
+USER_BY_USER = "algos/arms/test_user_by_user.py::test_user_by_user"
 
 
 def silos(name, policy, privacy=None, schedule=6, env=SCRIPT, **more):
@@ -220,35 +218,36 @@ def elimination(name, env=ARMS, title="", **options):
     """A row of a variant of successive elimination."""
     claim, audit = ("none", "") if name == "SE" else ("certified", "arms")
     algo = algorithm(name, **options)
-    return Example(title or name, algo, env, claim, card=name * (not title), oracle=ELIMINATING, audit=audit)
+    return Example(title or name, algo, env, claim, card=name * (not title), oracle=USER_BY_USER, audit=audit)
 
 
 MULTI_ARMED = [
     *(elimination(name)._replace(slow=name not in ("SE", "Dist-RDP-SE")) for name in VARIANTS),
     proved("Uniform play, of arms", A.UniformArms(), ARMS, card="Uniform play, of arms"),
     *deep(
-        proved("Dist-RDP-SE, messages", SharesRDPSE(1.0, radius="exact"), ARMS, oracle=ELIMINATING, audit="arms"),
+        proved("Dist-RDP-SE, messages", SharesRDPSE(1.0, radius="exact"), ARMS, oracle=USER_BY_USER, audit="arms"),
         elimination("Dist-RDP-SE", ARMS_BACK, "Dist-RDP-SE, users", unit=BY_BATCH),
-        proved("RR-SE", A.RRSE(3.0), ARMS, card="RR-SE", oracle=TRUNCATED, audit="arms"),
+        proved("RR-SE", A.RRSE(3.0), ARMS, card="RR-SE", oracle=USER_BY_USER, audit="arms"),
         proved("Truncated SE", A.TruncatedSE(A.DistDPSE(1.0), moment=1.2), PARETO, card="Truncated SE",
-               oracle=TRUNCATED, audit="arms"),
+               oracle=USER_BY_USER, audit="arms"),
         proved("Truncated SE, corrupted", A.TruncatedSE(A.RRSE(2.0, corrupted="messages"), corruption=0.01), LIES,
-               oracle=TRUNCATED, audit="arms"),
-        Example("AdaC-UCB, plain", A.AdaCUCB(), ARMS, oracle=ADAC),
+               oracle=USER_BY_USER, audit="arms"),
+        Example("AdaC-UCB, plain", A.AdaCUCB(), ARMS, oracle=USER_BY_USER),
         proved("AdaC-UCB", A.AdaCUCB(A.LDPSE(1.0, radius="exact")), ARMS,
-               card="AdaC-UCB", oracle=ADAC, audit="arms"),
-        proved("Phased KL-UCB", A.PhasedKLUCB(A.DistDPSE(1.0)), ARMS, card="Phased KL-UCB", oracle=ADAC, audit="arms"),
-        proved("Phased IMED", A.PhasedIMED(A.LDPSE(1.0)), ARMS, card="Phased IMED", oracle=ADAC, audit="arms"),
+               card="AdaC-UCB", oracle=USER_BY_USER, audit="arms"),
+        proved("Phased KL-UCB", A.PhasedKLUCB(A.DistDPSE(1.0)), ARMS, card="Phased KL-UCB", oracle=USER_BY_USER,
+               audit="arms"),
+        proved("Phased IMED", A.PhasedIMED(A.LDPSE(1.0)), ARMS, card="Phased IMED", oracle=USER_BY_USER, audit="arms"),
         proved("Phased Thompson", A.PhasedThompson(A.DistRDPSE(1.0), first=4), ARMS,
-               card="Phased Thompson", oracle=ADAC, audit="arms"),
+               card="Phased Thompson", oracle=USER_BY_USER, audit="arms"),
         proved("Thompson, arms", A.ThompsonArms(1.0, first=4), ARMS, card="Thompson, arms",
-               oracle="algos/arms/test_thompson.py::test_user_by_user", audit="arms"),
-        proved("Top Two", A.TopTwo(A.DistRDPSE(1.0)), ARMS, card="Top Two", oracle=BEST_ARM.format("top_two"),
+               oracle=USER_BY_USER, audit="arms"),
+        proved("Top Two", A.TopTwo(A.DistRDPSE(1.0)), ARMS, card="Top Two", oracle=USER_BY_USER,
                audit="arms"),
         proved("Sequential halving", A.SequentialHalving(A.CDPSE(1.0), budget=30), ARMS, card="Sequential halving",
-               oracle=BEST_ARM.format("halving"), audit="arms"),
+               oracle=USER_BY_USER, audit="arms"),
         proved("Sequential halving, users", A.SequentialHalving(A.DistDPSE(1.0, unit=BY_BATCH), budget=30), ARMS_BACK,
-               oracle=BEST_ARM.format("halving"), audit="arms"),
+               oracle=USER_BY_USER, audit="arms"),
     ),
 ]  # fmt: skip
 FAMILIES = SILOS, DEAR, UNSTEADY, NO_SERVER, CLUSTERS, MULTI_ARMED

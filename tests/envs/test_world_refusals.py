@@ -67,6 +67,11 @@ REFUSED = [
     ("rate", lambda: E.dropout(SPHERE, 0.1, np.zeros((2, 4), bool))),
     ("schedule", lambda: E.dropout(SPHERE, schedule=[[1, 0, 0, 0]])),
     ("schedule", lambda: E.dropout(SPHERE, schedule=np.zeros((2, 3), bool))),
+    *(("shape", lambda shape=shape: E.arms(means=[0.1, 0.2, 0.3], rewards="pareto", shape=shape))
+      for shape in (1.2, [2.0, 3.0], "long")),
+    ("shape", lambda: E.arms(n_arms=3, shape=2.0)),
+    ("env", lambda: E.contaminate(E.returning(E.arms(3), 5))),
+    ("env", lambda: E.contaminate(SPHERE)),
     ("env", lambda: E.corrupt(E.arms(3))),
     ("silos", lambda: E.corrupt(SPHERE, 0.95)),
     ("silos", lambda: E.corrupt(SPHERE, 0.1)),
@@ -83,7 +88,7 @@ REFUSED = [
     ("env", lambda: E.rejection(fb.data.table(LOG, **OPTIONS))),
     ("max_norm", lambda: PRIVATE.bind(replay(features=3.2 * EYE).spec, 50)),
     *(("env", lambda wrap=wrap: wrap(REPLAYED, 2)) for name, wrap in E.WRAPPERS.items() if name != "rejection"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("argument", "make"), REFUSED)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from four_arms import ARMS, PRIVATE, algorithm
-from helpers import SharesRDPSE, deep, refused
+from helpers import deep
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.arms import radius as radii
@@ -78,25 +78,3 @@ def test_an_arm_that_was_dropped_has_no_say():
     np.testing.assert_array_equal(new.active, [False, True, False, True])
     np.testing.assert_allclose(new.shown, users * np.array([0.5, 0.9, 0, 0.85]), rtol=1e-6)
     assert int(report.counts["eliminations"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("argument", "algo", "options"),
-    [
-        ("horizon", algorithm("SE"), dict(horizon=3)),
-        ("horizon", algorithm("SE"), dict(horizon=2**31 - 1)),
-        ("epsilon", algorithm("Dist-RDP-SE", 500.0, scale=200.0), dict(horizon=400_000)),  # 25,600,000 steps a unit
-        ("epsilon", algorithm("Dist-CDP-SE", 500.0, scale=200.0, radius="exact"), dict(horizon=400_000)),
-        ("epsilon", algorithm("CDP-SE", 1e-9, radius="exact"), {}),  # noise of 10^9 steps
-        ("epsilon", algorithm("DP-SE", 1e-9), {}),
-        ("bound", SharesRDPSE(1.0, scale=2.0**12), dict(horizon=2**24)),
-        ("failure", algorithm("Shuffle-DP-SE", radius="exact", failure=1e-6), dict(horizon=1000)),
-        ("env", algorithm("Dist-DP-SE"), dict(env=fb.envs.sphere(1, 4, 5))),
-        ("n_arms", algorithm("SE"), dict(env=fb.envs.sphere(1, 1, 5))),
-    ],
-)
-def test_runs_that_do_not_fit(argument, algo, options, monkeypatch):
-    """Machine words, and what the environment has: refused before anything is compiled."""
-    monkeypatch.setattr(driver, "run_program", lambda *a, **k: pytest.fail("compiled before checking"))
-    with refused(argument):
-        fb.simulate(**{"env": ARMS, "algo": algo, "horizon": 9001, "key": jax.random.key(0), "seeds": 3, **options})

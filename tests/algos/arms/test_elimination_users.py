@@ -132,10 +132,7 @@ def test_few_rewards_make_wide_radii():
     assert kept([0, 4, 8], [0, 8, 8]) == [True, False, True]
 
 
-def test_refusals(key):
-    with refused("epsilon"):
-        elimination(USERS(1000, 1), 1e-8).bind(ARMS.spec, 100)
-
+def test_users_are_numbers(key):
     @fb.pytree
     class Wrong(Written):
         def comers(self, key, size):

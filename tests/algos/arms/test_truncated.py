@@ -8,17 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from four_arms import ARMS, HORIZON, P, play
-from helpers import deep, refused
-from oracles import elimination as oracles
+from four_arms import ARMS, HORIZON, P
 from scipy import stats
-from test_elimination import drawn, syncs
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.arms import radius as radii
-from fedbandit_jax.core import random, wide
+from fedbandit_jax.core import wide
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.privacy import samplers
 from fedbandit_jax.privacy.behaviour import fault
 from fedbandit_jax.privacy.integers.noise import Asked, LocalNoise, PolyaNoise, ServerNoise
 
@@ -26,93 +22,6 @@ A = fb.algos
 PARETO = fb.envs.arms(means=[0.1, 1.0, 0.2, 0.15], rewards="pareto", shape=[3.0, 8.0, 2.2, 3.0])
 LIES = fb.envs.contaminate(PARETO, share=0.01, favoured=2)
 MOMENT = 1.03  # above E X^2 of all four
-HEAVY = [
-    (A.TruncatedSE(A.CDPSE(2.0), moment=MOMENT), PARETO),
-    (A.TruncatedSE(A.RRSE(6.0, corrupted="messages"), moment=MOMENT, corruption=0.001), LIES),
-    (A.TruncatedSE(A.RRSE(6.0), moment=MOMENT, corruption=0.001), LIES),
-    (A.TruncatedSE(A.SE(), moment=MOMENT, order=1.8), PARETO),
-    (A.TruncatedSE(A.CDPSE(2.0), moment=MOMENT, level=3.0), PARETO),
-    (A.RRSE(2.0), ARMS),
-]
-
-
-def own_draws(runner, key, users):
-    """(S, K, users) coins for rounding and words for flips, by randomised response."""
-    block = runner.block
-
-    def of_block(k, arm, index):
-        coins, words = (
-            jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(random.stream(key, name), k), arm), index)
-            for name in ("choices", "shares")
-        )
-        return random.uniform(coins, (block,)), jax.random.bits(words, (block,))
-
-    every = np.indices((runner.n_steps, runner.env.spec.n_arms, users // block)).reshape(3, -1)
-    found = jax.jit(jax.vmap(of_block))(*every)
-    return [np.asarray(x).reshape(runner.n_steps, runner.env.spec.n_arms, -1) for x in found]
-
-
-@pytest.mark.parametrize(("algo", "env"), deep(HEAVY, keep={0, 1}))
-def test_user_by_user(key, algo, env):
-    """Levels are the best ones, rewards are clipped, rounded and noisy, and arms are dropped by the radii."""
-    runner, found, counters, states = play(algo, key, env)
-    rewards, uniforms = drawn(runner, key)
-    heavy, bound = isinstance(algo, A.TruncatedSE), runner.algo
-    sums = algo.sums if heavy else algo
-    bits, n_sums = isinstance(sums, A.RRSE), 4 * runner.n_steps
-    epsilon = getattr(sums, "epsilon", math.inf)
-    q = 1 / (1 + math.exp(epsilon)) if bits else None
-    after = bits and sums.corrupted == "messages"
-    coins, words = own_draws(runner, key, rewards.shape[2]) if bits else (uniforms, None)
-
-    def grid(b):
-        g = math.ceil(epsilon * math.sqrt(2**b)) if sums.title == "CDP-SE" else 2**24
-        return g, math.ceil(g / epsilon * math.log(2 * 100 * n_sums / P))
-
-    def noise(log):
-        return 0.0 if math.isinf(epsilon) else (math.sqrt(2 * log) + log) / epsilon
-
-    def radius(b, n):
-        if not heavy:
-            return math.sqrt(math.log(4 * n * b**2 / P) / (2 * 2**b)) / (1 - 2 * q)
-        about = algo.moment, algo.order, algo.corruption, noise
-        of = lambda level, n: oracles.truncation_radius(level, b, n, 2**b, P, *about, flips=q, after=after)  # noqa: E731
-        level = float(bound.level[b - 1])
-        if algo.level is None and level > 0.26 * algo.moment ** (1 / algo.order):  # not the least of all
-            assert of(level, 4) <= 1.0001 * oracles.best_truncation(lambda m: of(m, 4))
-        return of(level, n) / (2 * level)
-
-    laplace = jax.jit(lambda sync, scale: samplers.discrete_laplace(jax.random.split(sync, 3)[0], scale, (4,)))
-
-    def add_up(b, arm, x):
-        if heavy:
-            x = [np.float32(y / (2 * bound.level[b - 1])) + np.float32(0.5) for y in x]
-        x = [min(max(y, 0), 1) for y in x]
-        if not bits:
-            g, tau = grid(b)
-            total = sum(oracles.randomize(y, u, g) for y, u in zip(x, uniforms[b - 1, arm]))
-            if math.isinf(epsilon):
-                return total / g
-            return oracles.analyze(total + int(laplace(syncs(runner, key)[b - 1], g / epsilon)[arm]), len(x), g, tau)[0]
-        total = 0
-        for raw, y, u, word in zip(rewards[b - 1, arm], x, coins[b - 1, arm], words[b - 1, arm]):
-            flipped = word < math.ceil(np.float32(q) * 2**32) and not (after and np.isinf(raw))
-            total += (u < y) ^ flipped
-        return (total - len(x) * q) / (1 - 2 * q)
-
-    means = np.asarray(env.means(env.init(key))).tolist()
-    turns = jax.random.permutation(random.stream(key, "turns"), 4).tolist()
-    regret, batches = oracles.successive_elimination(
-        means, HORIZON, lambda b, _: 2**b, radius, lambda b, a, i: rewards[b - 1, a, i], add_up, turns
-    )
-    np.testing.assert_allclose(found, np.cumsum(regret), atol=2e-3)
-    assert counters["eliminations"][-1] > 0
-    for (active, shown), batch in zip(states, batches):
-        assert np.flatnonzero(active).tolist() == sorted(batch.left)
-        if len(batch.asked) > 1:
-            np.testing.assert_allclose(shown, [batch.sums.get(a, 0.0) for a in range(4)], rtol=1e-4, atol=1e-3)
-    if bits:
-        assert counters["bits"][-1] == counters["floats"][-1]  # one of each user
 
 
 @pytest.mark.parametrize("order", [1.5, 2.0, 4.0])
@@ -239,8 +148,6 @@ def test_epsilon_beyond_the_words():
         forged = dataclasses.replace(noise, size=np.full_like(noise.size, tiny))
         bare = dataclasses.replace(bound, protocol=dataclasses.replace(bound.protocol, noise=forged))
         assert certify(bare).claim == "none"
-    with refused("epsilon"):
-        A.RRSE(1e-8).bind(ARMS.spec, 5000)
 
 
 @pytest.mark.parametrize("kind", [ServerNoise, PolyaNoise, LocalNoise])
@@ -257,23 +164,6 @@ def test_levels_are_numbers(level):
     bound: Any = A.TruncatedSE(A.CDPSE(1.0)).bind(ARMS.spec, 1000)
     assert certify(bound).claim == "certified"
     assert certify(dataclasses.replace(bound, level=np.full_like(bound.level, level))).claim == "none"
-
-
-@pytest.mark.slow
-def test_limits(key):
-    """Without noise, all trust models are truncation alone. A level that no reward exceeds changes nothing."""
-    run = dict(horizon=20_000, key=key, seeds=20)
-    plain, quiet, shuffled = (
-        fb.simulate(PARETO, A.TruncatedSE(sums, moment=MOMENT), **run).regret
-        for sums in (A.SE(), A.CDPSE(500.0), A.ShuffleDPSE(500.0))
-    )
-    for other in (quiet, shuffled):
-        assert np.isclose(other, plain, rtol=1e-5).all(1).mean() >= 0.9
-    honest, lies = (
-        fb.simulate(env, A.TruncatedSE(A.RRSE(20.0, corrupted=where), moment=MOMENT, corruption=0.01), **run).regret
-        for env, where in ((fb.envs.contaminate(PARETO, 0.0), "rewards"), (PARETO, "messages"))
-    )
-    np.testing.assert_array_equal(honest, lies)  # nobody is corrupted
 
 
 def test_corrupted_users_are_not_protected(key):
@@ -304,21 +194,3 @@ def test_users_who_return(key):
     assert algo.stretch == pytest.approx(1 / math.tanh(1.0))
     regret = fb.simulate(env, algo, horizon=HORIZON, key=key, seeds=8).regret[:, -1]
     assert regret.max() < 0.5 * HORIZON * 0.4  # of uniform play, whose gaps have the mean 0.4
-
-
-def test_refusals():
-    with refused("sums", A.SE(radius="exact")):
-        A.TruncatedSE(A.SE(radius="exact"))
-    with refused("unit"):
-        A.TruncatedSE(A.CDPSE(1.0, unit=fb.privacy.Users(4, per_batch=1)))
-    with refused("sums"):  # flips have no law that is added to sums
-        A.TopTwo(A.RRSE(1.0)).bind(ARMS.spec, 1000)
-    with refused("env"):
-        fb.envs.contaminate(fb.envs.returning(ARMS, 5))
-    with refused("env"):
-        fb.envs.contaminate(fb.envs.sphere(2, 3, 4))
-    for shape in (1.2, [2.0, 3.0], "long"):
-        with refused("shape"):
-            fb.envs.arms(means=[0.1, 0.2, 0.3], rewards="pareto", shape=shape)
-    with refused("shape"):
-        fb.envs.arms(n_arms=3, shape=2.0)

@@ -283,25 +283,6 @@ def _drawn(runner, key):
 
 
 @pytest.mark.slow
-def test_one_user_and_one_cluster(key):
-    """FCLUB of one user, always up to date, is LinUCB; and so are, on one server, all whose users are one cluster."""
-    spec, given = population(1, 1), draws(0, 1)
-    played = play(A.FCLUB(upload=1, download=1).bind(spec, T), key, given, spec)
-    alone = play(A.LinUCB().bind(spec, T), key, given, spec)
-    np.testing.assert_array_equal(played.arms, alone.arms)
-    np.testing.assert_array_equal(played.uploads, 1 + np.isin(np.arange(T), STARTS))
-    assert len(set(played.arms)) > 1
-    many, given = population(9, 1), draws(0, 9)
-    lin = A.LinUCB().bind(spec, T).replace(width=A.homo().bind(many, T).width)
-    arms = play(lin, key, given._replace(users=np.zeros(T, np.int32)), spec).arms
-    one_cluster = A.CLUB(alpha_edge=INF), A.SCLUB(alpha_theta=INF, alpha_p=INF)
-    for limit in (A.homo(), A.FCLUB(upload=1, download=1, alpha_1=INF), *one_cluster):
-        found = play(limit.bind(many, T), key, given, many)
-        np.testing.assert_array_equal(found.arms, arms)
-        np.testing.assert_array_equal(found.labels, 0)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "algo", [A.FCLUB(alpha_1=0.8, alpha_2=0.8), A.CLUB(alpha_edge=0.8), A.SCLUB(alpha_theta=0.8, alpha_p=2.0)]
 )

@@ -221,16 +221,6 @@ def test_mixture_does_not_split_users_who_are_alike(key, n):
     assert np.mean([np.asarray(one).any() for one in found]) <= 0.05
 
 
-@pytest.mark.slow
-def test_one_user_by_herself(key):
-    """Is a mixture, too."""
-    given = draws(1, N, horizon=T)
-    one = dataclasses.replace(SPEC, n_users=1, n_servers=1)
-    lonely = [A.Grouped(grouping=kind(), schedule=SCHEDULE).bind(one, T) for kind in (A.Alone, A.Mixture)]
-    given = given._replace(users=np.zeros(T, np.int32), rewards=given.rewards.clip(0, 1))
-    np.testing.assert_array_equal(*(scan(bound, key, *given, spec=one)[0] for bound in lonely))
-
-
 def test_certificates():
     env = fb.envs.clustered(6, 2, 2, n_arms=4, dim=3)
     algo = A.Grouped(privacy=P.Budget(1.0, 0.1), schedule=20)

@@ -2,6 +2,7 @@
 
 import math
 
+import examples as ex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -140,19 +141,6 @@ def test_nobody_uploads_after_one_round_that_doubles_the_determinant(key):
         np.testing.assert_array_equal(np.reshape(sent[: 2 * M], (M, 2)), [[0, 1]] * M)
 
 
-@pytest.mark.slow
-def test_one_agent_is_lin_ucb(key):
-    """If every round is an upload."""
-    env, algo = fb.envs.clustered(1, 1, 1, n_arms=5, dim=4), A.async_fed_lin_ucb(1.0 + 1e-6)
-    spec, given = population(1, 1), draws(3, 1)
-    arms = play(algo.bind(spec, T), key, *given, spec=spec)[1][0]
-    np.testing.assert_array_equal(arms, scan(A.LinUCB().bind(spec, T), key, *given, spec=spec)[0])
-    one = fb.simulate(env, algo, horizon=200, key=key, seeds=2)
-    assert (one.communication["rounds"][:, -1] == 200).all()
-    assert (one.communication["bits"][:, -1] == 200 * 32 * 2 * packed_size(4)).all()  # up and down
-    assert (one.gauges["clusters"][:, -1] == 1).all()
-
-
 def test_users_who_do_not_exist_and_uploads_that_are_too_many(key):
     given = draws(3, M)
     bound = algo(S.LogDet(1e-6, "he22", max_syncs=3), noisy()).bind(SPEC, T)
@@ -164,6 +152,11 @@ def test_users_who_do_not_exist_and_uploads_that_are_too_many(key):
     assert not np.asarray(played[1]).any()
     assert not np.asarray(state.agents.rounds).any()
     assert not np.asarray(state.server.high).any()
+
+
+def test_an_upload_is_answered():
+    sent = ex.played("Async-FedLinUCB").result.communication
+    np.testing.assert_array_equal(sent["bits"], sent["rounds"] * 2 * 32 * packed_size(ex.D))
 
 
 VISIT = noisy(release="blt", trust="silo_local_matrix")

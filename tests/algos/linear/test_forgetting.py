@@ -3,7 +3,6 @@
 import dataclasses
 import math
 
-import examples as ex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -85,14 +84,6 @@ def test_arms_are_scored_alike_with_and_without_contexts():
 
     for one, other in scored(belief, contexts):
         np.testing.assert_allclose(one, other, rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_a_window_over_everything_forgets_nothing():
-    algo = fb.algos.Federated(policy=ex.GREEDY, schedule=6)
-    forgets = algo.replace(policy=Forgetting(policy=ex.GREEDY, memory=Window(7)))
-    one, other = (ex.play(ex.SCRIPT, a).gaps for a in (algo, forgets))
-    np.testing.assert_allclose(one, other, atol=2e-5)
 
 
 def test_a_policy_that_is_put_in_after_binding_is_seen():
