@@ -189,15 +189,21 @@ class SE(_Elimination):
         """Returns the protocol for batches of `users` (S,) per arm; 0 means that a batch is never asked."""
         return on_grid(users, FINE, scale=0.0) if self.law is None else RingSum.of(self.law, asked, users.tolist())
 
+    def scales(self, asked: Asked, sizes: np.ndarray) -> tuple[Any, Any]:
+        """Returns s and h of Lemma 2 for every batch, in units of reward."""
+        if self.law is None:
+            return 0.0, 0.0
+        rows = [self.law.parameters(asked, int(n)) for n in sizes]
+        return np.array([row.s for row in rows]), np.array([row.h for row in rows])
+
     def radii(self, asked: Asked, sizes: np.ndarray, n_arms: int) -> np.ndarray:
         """Returns the confidence radii (S, K + 1), by batch and by the number of active arms."""
         law, users, p = self.law, [int(n) for n in sizes], self.failure
-        rows = [law.parameters(asked, n) for n in users] if law else []
         if self.radius == "theory":
-            s, h = np.array([(row.s, row.h) for row in rows]).T if law else (0.0, 0.0)
-            return radii.theory(sizes, s, h, n_arms=n_arms, p=p)
+            return radii.theory(sizes, *self.scales(asked, sizes), n_arms=n_arms, p=p)
         if law is None:
             return radii.exact(sizes, [None] * len(sizes), 1, n_arms=n_arms, p=p)
+        rows = [law.parameters(asked, n) for n in users]
         # A sum that wraps around or is lost counts as outside its interval, and so does the distance of the noise from
         # the law that radii are computed from: `failure` is lowered by as much.
         made = law.made(asked, users)

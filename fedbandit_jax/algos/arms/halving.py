@@ -9,12 +9,13 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.algos.arms.elimination import SE, check_arms, slots
+from fedbandit_jax.algos.arms.elimination import check_arms, slots
 from fedbandit_jax.algos.arms.loop import ALL, BoundElimination, EliminationState
+from fedbandit_jax.algos.arms.recipe import OfSums
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.core.padding import padded
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.interfaces import Pulls, Recipe, Spec
+from fedbandit_jax.interfaces import Pulls, Spec
 
 
 @struct.sealed
@@ -41,7 +42,7 @@ class BoundHalving(BoundElimination):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SequentialHalving(Recipe):
+class SequentialHalving(OfSums):
     """Finds the best arm with a fixed budget of users, then plays it: in each round the better half of the arms stays.
 
     There are R = ceil(log2 K) rounds. In each, the arms share budget / R new users equally, and the server learns one
@@ -52,10 +53,8 @@ class SequentialHalving(Recipe):
     few rounds of communication, nothing is promised about the probability of a wrong arm. `TopTwo` promises it.
 
     Args:
-        sums: a variant of successive elimination, except `DPSE`, for the noise. Its `radius` and `growth` are not used.
-            The default has no privacy.
+        sums, name: as in `OfSums`; `radius` and `growth` are not used.
         budget: users of all rounds together, at most T, and two or more per arm and round. None: T.
-        name: label in results.
 
     Raises:
         ValueError: as `sums`. When bound also if the budget is out of range.
@@ -72,15 +71,13 @@ class SequentialHalving(Recipe):
     sums are noisy, and ours. DP-BAI of Chen, Karthik, Chee & Tan (2024) has the same aim by another design.
     """
 
-    sums: SE = dataclasses.field(default=SE(), kw_only=False)
     budget: int | None = None
     name: str = "Sequential halving"  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self):
-        validate.instance("sums", self.sums, SE, "an fb.algos.SE, or a private variant other than DPSE")
         if self.budget is not None:
             validate.integer("budget", self.budget, at_least=4)
-        validate.text("name", self.name)
+        super().__post_init__()
 
     @override
     def bind(self, spec: Spec, horizon: int) -> BoundHalving:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -187,6 +187,8 @@ class AdaCState(NamedTuple):
 class BoundAdaC(SumLoop):
     """A bound `AdaCUCB`. Tables are `padded` and have a row for every batch j = 1, ..., J of an arm."""
 
+    forgets: ClassVar[bool] = True  # whether an arm's last sum replaces the one before
+
     times: struct.Number  # J
     users: Any  # (J,) int32, users of an arm's j-th batch
     radius: Any  # (J,) float32, half the width of its confidence interval, in units of reward
@@ -207,10 +209,6 @@ class BoundAdaC(SumLoop):
         last = jnp.maximum(state.asked - 1, 0)
         users, radius = jnp.asarray(self.users), jnp.asarray(self.radius)
         return jnp.where(state.asked > 0, state.sums / users[last] + radius[last], jnp.inf)
-
-    def kept(self, state: AdaCState, pulled: Array, sums: Array) -> Array:
-        """Returns the sums (K,) after a batch of the arm `pulled`, whose last sum replaces the one before."""
-        return jnp.where(pulled, sums, state.sums)
 
     @override
     def pulls(self, state: AdaCState, k: Array) -> Pulls:
@@ -236,7 +234,8 @@ class BoundAdaC(SumLoop):
             counts={"decodings": 1, "decoding failures": (decoded.failed & pulled).sum()},
         )
         shown = jnp.where(pulled, decoded.sums, 0)
-        return AdaCState(state.asked + pulled, self.kept(state, pulled, shown), pulled, state.lot, shown), report
+        kept = jnp.where(pulled, shown, state.sums) if self.forgets else state.sums + shown
+        return AdaCState(state.asked + pulled, kept, pulled, state.lot, shown), report
 
     @override
     def view(self, state: AdaCState) -> tuple[Array, Array]:

@@ -30,14 +30,12 @@ from jax import Array
 from jaxtyping import Real
 from typing_extensions import override
 
-from fedbandit_jax.algos.arms.adac_ucb import OneArm
-from fedbandit_jax.algos.arms.elimination import SE
 from fedbandit_jax.algos.arms.loop import AdaCState, BoundAdaC
+from fedbandit_jax.algos.arms.recipe import OneArm
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.padding import padded
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Spec
-from fedbandit_jax.privacy import compatibility
 from fedbandit_jax.privacy.accounting.lattice import DiscreteLaplace
 from fedbandit_jax.privacy.integers.noise import Asked
 from fedbandit_jax.privacy.integers.ring import RingSum
@@ -71,6 +69,8 @@ class BoundMoments(BoundAdaC):
     Radii are not used.
     """
 
+    forgets = False
+
     rates: Any  # (G,) float32
     cumulants: Any  # (J + 1, G) float32, psi at the rates, after j = 0, ..., J phases
 
@@ -78,10 +78,6 @@ class BoundMoments(BoundAdaC):
         """Returns the users (K,) in the sums of every arm, int32."""
         totals = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(jnp.asarray(self.users))])
         return totals[state.asked]
-
-    @override
-    def kept(self, state: AdaCState, pulled: Array, sums: Array) -> Array:
-        return state.sums + sums
 
 
 @struct.sealed
@@ -108,10 +104,20 @@ class BoundPhased(BoundMoments):
         return jnp.where(n > 0, index, jnp.inf)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class InPhases(OneArm):
-    """Base class of recipes with all sums of an arm, in phases that grow by `growth`, and the moments of noise."""
+    """Base class of recipes with all sums of an arm, in growing phases, and the moments of their noise.
 
-    growth: float
+    Args:
+        sums, name: as in `OneArm`, but not `RRSE`, whose noise depends on rewards. `radius` and `growth` are not used.
+        growth: factor in (1, 16] between the users of an arm before and after a phase.
+    """
+
+    growth: float = 1.5
+
+    def __post_init__(self):
+        validate.within("growth", self.growth, 1.001, 16)
+        super().__post_init__()
 
     def in_phases(self, spec: Spec, horizon: int) -> tuple[Asked, dict[str, Any]]:
         """Returns what the noise is made for, and the fields of a `BoundMoments`."""
@@ -130,20 +136,7 @@ class PhasedKLUCB(InPhases):
 
     The bound counts the noise of all sums of an arm, by its law. After j phases and t users, it is below the mean with
     probability at most 1 / t. (This leaves out sums that wrap around.) It holds for all laws of rewards in [0, 1] that
-    do not change over time.
-
-    The server learns one sum of rewards in [0, 1] per phase, by the protocol of `sums`. The privacy unit is one user,
-    with one contribution to one sum. Adjacency is replacement of that user's reward by any other in [0, 1] (sensitivity
-    1).
-
-    Args:
-        sums: a variant of successive elimination, except `DPSE` and `RRSE` (its noise depends on rewards). Its `radius`
-            and `growth` are not used. The default has no privacy.
-        growth: factor in (1, 16] between the users of an arm before and after a phase.
-        name: label in results.
-
-    Raises:
-        ValueError: as `sums`, and if `sums` has a `unit`.
+    do not change over time. Arguments are those of `InPhases`, and privacy is as in `OneArm`.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -158,15 +151,7 @@ class PhasedKLUCB(InPhases):
 
     imed: ClassVar[bool] = False
 
-    sums: SE = dataclasses.field(default=SE(), kw_only=False)
-    growth: float = 1.5
     name: str = "Phased KL-UCB"  # pyright: ignore[reportIncompatibleVariableOverride]
-
-    def __post_init__(self):
-        validate.instance("sums", self.sums, SE, "an fb.algos.SE, or a private variant other than DPSE")
-        validate.within("growth", self.growth, 1.001, 16)
-        compatibility.check(self.tags)
-        validate.text("name", self.name)
 
     @override
     def bind(self, spec: Spec, horizon: int) -> BoundPhased:

@@ -14,15 +14,13 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.algos.arms.adac_ucb import OneArm
-from fedbandit_jax.algos.arms.elimination import SE
 from fedbandit_jax.algos.arms.loop import AdaCState, BoundAdaC
+from fedbandit_jax.algos.arms.recipe import OneArm
 from fedbandit_jax.algos.arms.thompson import check_posterior, phases
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.core.padding import padded
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.interfaces import Report, Spec
-from fedbandit_jax.privacy import compatibility
 
 FIRST = 100  # least users of an arm's first phase by default
 
@@ -32,15 +30,13 @@ FIRST = 100  # least users of an arm's first phase by default
 class BoundPhasedThompson(BoundAdaC):
     """A bound `PhasedThompson`. A `radius` is the standard deviation of a sample, and lots of arms are normal."""
 
+    forgets = False
+
     @override
     def index(self, state: AdaCState) -> Array:
         last, users = jnp.maximum(state.asked - 1, 0), jnp.cumsum(jnp.asarray(self.users, jnp.float32))
         sample = state.sums / (users[last] + 1) + jnp.asarray(self.radius)[last] * state.lot
         return jnp.where(state.asked > 0, sample, jnp.inf)
-
-    @override
-    def kept(self, state: AdaCState, pulled: Array, sums: Array) -> Array:
-        return state.sums + sums
 
     @override
     def conclude(
@@ -55,23 +51,17 @@ class PhasedThompson(OneArm):
     """Plays the arm of the largest sample from posteriors of noisy sums, in growing phases, each released once. Ours.
 
     After each phase an arm with N users has the sample S / (N + 1) + Z. Here S is the sum of its noisy sums, and Z is
-    Gaussian with variance (c (N + 1) + V) / (N + 1)^2. V is the variance of the noise in S.
-
-    The server learns one sum of rewards in [0, 1] per phase, by the protocol of `sums`. The privacy unit is one user,
-    with one contribution to one sum. Adjacency is replacement of that user's reward by any other in [0, 1] (sensitivity
-    1).
+    Gaussian with variance (c (N + 1) + V) / (N + 1)^2. V is the variance of the noise in S. Privacy is as in `OneArm`.
 
     Args:
-        sums: a variant of successive elimination, except `DPSE`, for noise and trust model. Its radii and growth are
-            not used. The default has no privacy.
+        sums, name: as in `OneArm`; radii and growth of the variant are not used.
         first: b, users of an arm's first phase. None: 60 / epsilon, or its square for local noise, at least 100 and at
             most T / (2 K). With fewer, noise may hide the best arm for long, as it is sampled only once per phase.
         growth: factor in [1, 16] between the users of an arm before and after a phase, which has two users or more.
         variance: c in [1e-6, 1e6]. Rewards in [0, 1] have a variance of at most 1/4.
-        name: label in results.
 
     Raises:
-        ValueError: as the variant, also if it has a `unit`, or when bound if T has fewer than K b users.
+        ValueError: when bound, also if T has fewer than K b users.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -81,19 +71,16 @@ class PhasedThompson(OneArm):
         ('certified', 'pure DP', 0.5)
     """
 
-    sums: SE = dataclasses.field(default=SE(), kw_only=False)
     first: int | None = None
     growth: float = 1.5
     variance: float = 0.25
     name: str = "Phased Thompson"  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self):
-        validate.instance("sums", self.sums, SE, "an fb.algos.SE, or a private variant other than DPSE")
         if self.first is not None:
             validate.integer("first", self.first, at_least=1)
         check_posterior(self)
-        compatibility.check(self.tags)
-        validate.text("name", self.name)
+        super().__post_init__()
 
     @override
     def bind(self, spec: Spec, horizon: int) -> BoundPhasedThompson:

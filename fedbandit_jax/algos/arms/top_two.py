@@ -37,13 +37,11 @@ from jaxtyping import Real
 from scipy import optimize
 from typing_extensions import override
 
-from fedbandit_jax.algos.arms.elimination import SE
 from fedbandit_jax.algos.arms.loop import ALL, AdaCState
 from fedbandit_jax.algos.arms.phased import LEAST, TOP, BoundMoments, InPhases, divergence
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Pulls, Spec
-from fedbandit_jax.privacy import compatibility
 
 ROUNDING = 2.0**-20  # bound on the float32 rounding of the logarithm of e(q), in units of N r
 
@@ -116,19 +114,14 @@ class TopTwo(InPhases):
     [0, 1] that do not change over time. Sums of all phases of an arm add up, with the noise as drawn. To see when it
     stopped, record `fb.record.recommended`, and read it by `fb.best_arm`.
 
-    The server learns one sum of rewards in [0, 1] per phase, by the protocol of `sums`. The privacy unit is one user,
-    with one contribution to one sum. Adjacency is replacement of that user's reward by any other in [0, 1] (sensitivity
-    1). When the rule stops, and with which arm, depends on released sums only.
+    Privacy is as in `OneArm`. When the rule stops, and with which arm, depends on released sums only.
 
     Args:
-        sums: a variant of successive elimination, except `DPSE` and `RRSE` (its noise depends on rewards). Its `radius`
-            and `growth` are not used. The default has no privacy.
+        sums, growth, name: as in `InPhases`.
         failure: delta in (0, 0.5], the largest probability of a wrong arm. Sums that wrap around are part of it.
-        growth: factor in (1, 16] between the users of an arm before and after a phase.
-        name: label in results.
 
     Raises:
-        ValueError: as `sums`, and if `sums` has a `unit`. When bound also if sums wrap around too often for `failure`.
+        ValueError: when bound also if sums wrap around too often for `failure`.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -141,17 +134,12 @@ class TopTwo(InPhases):
     (2023) and Jourdan & Azize (2025). We read only the abstracts.
     """
 
-    sums: SE = dataclasses.field(default=SE(), kw_only=False)
     failure: float = 0.05
-    growth: float = 1.5
     name: str = "Top Two"  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self):
-        validate.instance("sums", self.sums, SE, "an fb.algos.SE, or a private variant other than DPSE")
         validate.within("failure", validate.positive("failure", self.failure), 0, 0.5)
-        validate.within("growth", self.growth, 1.001, 16)
-        compatibility.check(self.tags)
-        validate.text("name", self.name)
+        super().__post_init__()
 
     @override
     def bind(self, spec: Spec, horizon: int) -> BoundTopTwo:

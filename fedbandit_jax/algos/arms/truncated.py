@@ -16,15 +16,15 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.arms import radius as radii
-from fedbandit_jax.algos.arms.elimination import RRSE, SE, batches, check_arms, fitting
+from fedbandit_jax.algos.arms.elimination import RRSE, batches
 from fedbandit_jax.algos.arms.loop import BoundElimination
+from fedbandit_jax.algos.arms.recipe import OfSums
 from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.padding import padded
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.core.wide import Wide
-from fedbandit_jax.interfaces import Recipe, Spec
-from fedbandit_jax.privacy import compatibility
+from fedbandit_jax.interfaces import Spec
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 
 LEAST = 1e-30  # smallest truncation level
@@ -63,7 +63,7 @@ class BoundTruncated(BoundElimination):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TruncatedSE(Recipe):
+class TruncatedSE(OfSums):
     """Successive elimination of arms with heavy tails, by truncated sums whose level and noise grow with the batch.
 
     Rewards are any numbers X with E|X|^k <= u. In a batch with level M a user clips their reward to [-M, M]. The sum
@@ -99,7 +99,6 @@ class TruncatedSE(Recipe):
     Reference: ours, after the abstracts of Wu et al. (2023) and Zhou & Zhang (2024).
     """
 
-    sums: SE = dataclasses.field(default=SE(), kw_only=False)
     moment: float = 1.0
     order: float = 2.0
     corruption: float = 0.0
@@ -107,7 +106,7 @@ class TruncatedSE(Recipe):
     name: str = "Truncated SE"  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self):
-        validate.instance("sums", self.sums, SE, "an fb.algos.SE, or a private variant other than DPSE")
+        super().__post_init__()
         if self.sums.radius != "theory":
             raise BadValue("sums", "must have radius='theory'", self.sums, got=f"radius={self.sums.radius!r}")
         validate.within("moment", self.moment, 1e-6, 1e12)
@@ -115,30 +114,22 @@ class TruncatedSE(Recipe):
         validate.within("corruption", self.corruption, 0, 0.5)
         if self.level is not None:
             validate.within("level", validate.positive("level", self.level), 1e-6, 1e12)
-        compatibility.check(self.tags)
-        validate.text("name", self.name)
 
     @property
+    @override
     def tags(self) -> Tags:
-        """Returns its tags for `privacy.compatibility`."""
-        unit = getattr(self.sums, "unit", None)
-        return tagged("unit", unit, {"unit of returning users": unit is not None}) | tagged(
-            "algorithm", "TruncatedSE", {"truncated rewards": True}
-        )
+        return super().tags | tagged("algorithm", "TruncatedSE", {"truncated rewards": True})
 
     @override
     def bind(self, spec: Spec, horizon: int) -> BoundTruncated:
         sums, n_arms = self.sums, spec.n_arms
-        check_arms(self.name, n_arms, horizon)
         sizes = batches(sums.growth, horizon)
-        users, asked = fitting(np.tile(sizes[:, None], n_arms + 1), horizon)
-        made_for = sums.asked(n_arms * len(sizes), horizon)
-        rows = [sums.law.parameters(made_for, int(n)) for n in sizes] if sums.law else []
-        s, h = np.array([(row.s, row.h) for row in rows]).T if rows else (0.0, 0.0)
+        s, h = sums.scales(sums.asked(n_arms * len(sizes), horizon), sizes)
         stretch = sums.stretch if isinstance(sums, RRSE) else None
         reach = stretch if stretch and getattr(sums, "corrupted", "") == "messages" else 1.0
         about: dict[str, Any] = dict(n_arms=n_arms, p=sums.failure, moment=self.moment, order=self.order)
         about |= dict(share=self.corruption, level=self.level, stretch=stretch, reach=reach)
         level, radius = radii.truncated(sizes, s, h, **about)
-        plain = sums.bound(spec, sums.protocol(made_for, asked), users, radius / (2 * level[:, None]))
-        return BoundTruncated(level=padded(level), **vars(plain))
+        radius = padded((radius / (2 * level[:, None])).astype(np.float32))
+        fields: dict[str, Any] = vars(self.sums.bind(spec, horizon)) | dict(level=padded(level), radius=radius)
+        return BoundTruncated(**fields)
