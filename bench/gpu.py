@@ -13,7 +13,7 @@ included, without compilation: medians of three runs with different keys.
 | device | what it is, which versions and flags |
 | inverse | is V^-1 that of float64? |
 | first | seconds of the first call of everything that is timed below, with its compilation, beside other processes |
-| programs | seconds of compilation; kernels of a round, launches, registers, spills (see tests/gpu_programs.py) |
+| programs | seconds of compilation; kernels of a round, registers, spills (see tests/gpu_programs.py) |
 | agreement | are regrets those of a CPU (z), and two runs equal bit by bit? |
 | latency | microseconds of a round of a few agents, milliseconds of a call beside its rounds |
 | rates | agent-rounds a second by mode and M S, agents times seeds; peak memory; share of the arithmetic of an H100 |
@@ -173,7 +173,7 @@ def programs(plan: Plan, name: str) -> Rows:
         try:
             kernels: dict[str, Any] = written(folder) if plan.device == "gpu" else {}
             if not kernels.get("registers", 1):  # XLA has written no code of our kernels
-                kernels = {"launches": kernels["launches"]}
+                kernels = {}
         except FileNotFoundError:
             kernels = {"spills unknown": "there is no ptxas on the path or among the CUDA wheels"}
     trip = {"FedUCB": 7, "arms": None, "clusters": None}.get(name, 25)

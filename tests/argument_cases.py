@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-import itertools
 import math
 import numbers
 from pathlib import Path
@@ -115,64 +114,29 @@ def path(value):
     return isinstance(value, (str, Path)) and "\0" not in str(value)
 
 
-def pair(value):
-    """The second of two."""
-    return isinstance(value, np.ndarray) and value.tolist() == [1, 2]
-
-
-def rows_that_may_be_nan(value):
-    """As what is inside a program may be."""
-    return np.shape(value) == (1, 1) if isinstance(value, np.ndarray) else False
-
-
-def no_values(value):
-    """A grid of no parameters."""
-    return isinstance(value, dict) and not value
-
-
 def scalar(value):
     """A floating-point number, as the other data set is, that 32 bits hold."""
     real = isinstance(value, (float, np.floating)) or (isinstance(value, jax.Array) and value.dtype == np.float32)
     return real and (not np.isfinite(value) or abs(float(value)) < 3e38)
 
 
-def increasing(value):
-    """Rounds, integers > 0 that increase."""
-    if not isinstance(value, (tuple, list)) or not value or not all(isinstance(one, int) for one in value):
-        return False
-    return value[0] > 0 and all(a < b for a, b in itertools.pairwise(value))
+def short(value):
+    """A value in some characters."""
+    try:
+        return repr(value)[:40]
+    except ValueError:  # of an integer of very many digits
+        return type(value).__name__
 
 
-def silos(value):
-    """Numbers of silos, each of which is named once."""
-    if not isinstance(value, (tuple, list)) or not all(count(0)(one) and not isinstance(one, bool) for one in value):
-        return False
-    return len(set(value)) == len(value)
+def only(*texts):
+    """Values of the pool whose texts begin so."""
+    return lambda value: short(value).startswith(texts)
 
 
-def empty(value):
-    """A sequence of no elements, out of those of the pool."""
-    return (isinstance(value, (list, tuple)) and not value) or (
-        isinstance(value, np.ndarray) and value.shape[:1] == (0,)
-    )
-
-
-def seeds(value):
-    """Distinct integers, at least one."""
-    known = isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim == 1)
-    whole = known and all(isinstance(one, numbers.Integral) and not isinstance(one, bool) for one in value)
-    return whole and 0 < len(set(value)) == len(value) and 0 <= min(value) <= max(value) < 2**32
-
-
-def titles(value):
-    return isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind == "U"
-
-
-def columns(value):
-    """Names of columns, which may be integers."""
-    return titles(value) or (isinstance(value, list) and {*map(type, value)} == {int})
-
-
+EMPTY = "[]", "()", "array([], shape"
+seeds = only("[1]", "[0, 1, 2, ", "array([1, 2])")  # distinct integers, at least one
+increasing, silos = only("[1]"), only("[]", "()", "[1]", "[0, 1, 2, ")
+pair, may_be_nan, no_values, empty = only("array([1, 2])"), only("array([[nan]])"), only("{}"), only(*EMPTY)
 positive, factor = number(1.2e-38, 3.4e38), number(1.2e-38)  # a factor may be infinite
 non_negative, finite, flag = either(positive, number(0, 0)), number(0, 3.4e38), a(bool, np.bool_)
 inside_unit, failure = number(0, 1, inside=True), number(1e-30, 1, inside=True)
@@ -181,18 +145,9 @@ growth, rows = number(1, 3.4e38), array(2)
 # Factories that are no functions of the package, or that check what they are given only when they are used.
 
 
-def thompson(regularization, scale, shrinkage):
-    """A policy is a pytree, which checks its numbers when it is bound."""
-    return A.Thompson(regularization=regularization, scale=scale, shrinkage=shrinkage).bind(None)  # pyright: ignore[reportArgumentType]
-
-
-def epsilon_greedy(explore, shrinkage):
-    return A.EpsilonGreedy(explore=explore, shrinkage=shrinkage).bind(None)  # pyright: ignore[reportArgumentType]
-
-
-def mixture(max_groups, tries, subgaussian, theta_norm):
-    made = A.Mixture(max_groups=max_groups, tries=tries, subgaussian=subgaussian, theta_norm=theta_norm)
-    return made.bind(SPHERE.spec)
+def made(kind, bind=None):
+    """A recipe, which is bound as well, as some of its numbers are checked then."""
+    return lambda **fields: kind(**fields).bind(bind)
 
 
 def ship(families):
@@ -207,86 +162,76 @@ def replace(epsilon, upload, visits, name):
     return A.FCLUB(BUDGET).replace(epsilon=epsilon, upload=upload, visits=visits, name=name)
 
 
+thompson, epsilon_greedy, mixture = made(A.Thompson), made(A.EpsilonGreedy), made(A.Mixture, SPHERE.spec)
 FOR = {  # which factory a function above is for
     **{thompson: A.Thompson, epsilon_greedy: A.EpsilonGreedy, mixture: A.Mixture},
     **{an_audited_case: fb.audits.Case, ship: fb.audits.shipped},
 }
 
 # argument -> what is given while others are tried, and the kind of what may be given; without a kind nothing of the
-# pool may. None may be given where it is the default.
+# pool may. None may be given where it is the default. An argument need not be here if its default is None, which alone
+# may be given, or True or False, or a choice, which no value of the pool is.
 USUAL = {
     **dict(n_agents=(3, count()), n_arms=(4, count()), dim=(5, count(2)), n_servers=(2, count())),
     **dict(n_users=(6, count(1, 10**6)), n_clusters=(3, count()), horizon=(4, count()), n_syncs=(4, count())),
-    **dict(env=SPHERE, spec=SPHERE.spec, rewards="gaussian", noise_std=(0.5, non_negative), shape=None),
-    **dict(contexts="fresh", arrivals="uniform", features=EYE, theta=(EYE[0] / 2, array(1)), silos=(1, count())),
-    **dict(fixed_contexts=(False, flag), drops=(False, flag), rejects=(False, flag)),
-    **dict(of_rows=(True, flag)),
+    **dict(env=SPHERE, spec=SPHERE.spec, noise_std=(0.5, non_negative)),
+    **dict(theta=(EYE[0] / 2, array(1)), silos=(1, count())),
     # Algorithms.
-    **dict(name=("x", text), policy=A.UCB(), privacy=BUDGET, schedule=(5, count()), learns_in_batch=(False, flag)),
+    **dict(name=("x", text), policy=A.UCB(), privacy=BUDGET, schedule=(5, count())),
     **dict(failure=(0.1, failure), regularization=(1.0, number(1e-5, 3.4e38)), subgaussian=(1.0, non_negative)),
     **dict(theta_norm=(1.0, non_negative), exploration_scale=(1.0, non_negative), shrinkage=(12.0, non_negative)),
-    **dict(spectral="quantile", arms=(EYE, rows), graph=LINE, gamma=(1, count()), upload=(1.1, growth)),
-    **dict(threshold=(5.0, positive), trigger="zc24", max_syncs=(5, count()), attack="sign_flip"),
+    **dict(arms=(EYE, rows), graph=LINE, gamma=(1, count()), upload=(1.1, growth)),
+    **dict(threshold=(5.0, positive), max_syncs=(5, count()), sums=(A.CDPSE(1.0), a(A.SE))),
     # Privacy.
-    **dict(budget=BUDGET, epsilon=(1.0, number(1e-9, 1e6)), delta=(0.1, inside_unit), adjacency="replace"),
-    **dict(
-        release=("tree", either(none, callable)),
-        trust="silo_local",
-        std=(2.0, either(number(1e-30, 1e30), none, function)),
-        calibration="tight",
-    ),
-    **dict(messages=(False, flag), users=(P.Users(2), a(P.Users)), visits=(1, count())),
+    **dict(budget=BUDGET, epsilon=(1.0, number(1e-9, 1e6)), delta=(0.1, inside_unit)),
+    **dict(release=("tree", either(none, callable)), std=(2.0, either(number(1e-30, 1e30), none, function))),
+    **dict(users=(P.Users(2), a(P.Users)), visits=(1, count())),
     **dict(dropouts=(0, count(0, 0)), bands=(3, count(high=1024)), gram_scale=(1.0, number(1e-3, 1))),
     **dict(mu=(0.5, number(0, 1e4)), pure=(0.0, number(0, 1e6)), event=P.events.Gaussian(0.5)),
     # Data and runs.
     **dict(path=(".", path), penalty=(0.1, number(0))),
-    **dict(fit_share=(0.5, inside_unit), model="linear", seed=(0, count(0, 2**32 - 1))),
+    **dict(fit_share=(0.5, inside_unit), seed=(0, count(0, 2**32 - 1))),
     **dict(key=(KEY, single_key), seeds=(2, either(count(), seeds)), stride=(2, count())),
-    **dict(record=(None, no_values), progress=(False, flag), checkpoint=(None, path), throw=(False, flag)),
+    **dict(record=(None, no_values), progress=(False, flag), checkpoint=(None, path)),
     **dict(algo=A.LinUCB(), algos=[A.LinUCB()], store=(None, path), function=(fb.record.arms, function)),
     # Results and audits.
-    **dict(result=RESULT, ax=None, legend=(True, flag)),
-    **dict.fromkeys(("names", "colours"), (None, a(dict))),
-    **dict(data=(0.0, scalar), neighbour=(1.0, scalar), gaussian=(False, flag), scheduled=(False, flag)),
-    **dict(fixed_control_flow=(False, flag), which=("first user", text), sensitivity=(None, number(0, inside=True))),
+    **dict(result=RESULT, **dict.fromkeys(("names", "colours"), (None, a(dict)))),
+    **dict(data=(0.0, scalar), neighbour=(1.0, scalar)),
+    **dict(which=("first user", text), sensitivity=(None, number(0, inside=True))),
     **dict(others=({"another": (0.0, 2.0)}, either(none, no_values)), measure=(lambda view, other: 0.0, callable)),
 }
 LIARS = dict(silos=(0.2, either(number(0, 1), silos)))
 AUDITED = dict(mechanism=NOISE, epsilon=(1.0, number(0, inside=True)), delta=(0.1, number(0, 1)))
-BATCHES = dict(radius="theory", growth=(2, count(2, 1024)), failure=(0.1, number(0, 0.3)))
+BATCHES = dict(growth=(2, count(2, 1024)), failure=(0.1, number(0, 0.3)))
 ARMS = dict(epsilon=(1.0, number(1e-9, 500)), delta=(1e-6, inside_unit), unit=P.Users(2, 1), failure=BATCHES["failure"])
+MEANS = dict(means=([0.5, 0.6], array(1)), epsilon=(1.0, number(1e-9)))
+PHASES = dict(growth=(1.5, number(1.001, 16)))
+SAMPLED = dict(first=(4, count()), growth=(1.5, number(1, 16)), variance=(1.0, number(1e-6, 1e6)))
 OWN = {  # factory -> what is not usual; one of the package whose arguments all are needs no row
     E.gap: dict(n_arms=(4, count(2)), gap=(0.1, number(1.2e-38, 0.3))),
-    E.arms: dict(
-        **dict(n_arms=(3, count(2)), instance="easy", means=(None, array(1))),
-        **dict(rewards="gaussian", noise_std=(0.1, positive), shape=None),
-    ),
+    E.arms: dict(n_arms=(3, count(2)), means=(None, array(1)), noise_std=(0.1, positive)),
     E.contaminate: dict(env=E.arms(3), share=(0.1, number(0, 0.5)), favoured=(1, count(0, 2))),
     E.returning: dict(n_users=(5, count(high=10**6)), arrivals=("uniform", array(1)), session=(2, count(high=2**30))),
-    E.drift: dict(when=(5, either(count(high=2**31 - 2), increasing)), how="jump"),
-    E.delay: dict(rounds=(5, count(high=10**4)), law="fixed"),
+    E.drift: dict(when=(5, either(count(high=2**31 - 2), increasing))),
+    E.delay: dict(rounds=(5, count(high=10**4))),
     E.rejection: dict(env=RANDOMISED),
     E.dropout: dict(rate=(0.1, number(0, 1 - 1e-7)), schedule=None),
     E.corrupt: LIARS,
-    E.clustered: dict(
-        **dict(n_servers=(2, count(1, 10**6)), n_clusters=(2, count(1, 1_000))),
-        **dict(gap=(0.5, number(1e-3, 1)), seating="random"),
-    ),
+    E.clustered: dict(n_servers=(2, count(1, 10**6)), n_clusters=(2, count(1, 1_000)), gap=(0.5, number(1e-3, 1))),
     E.community: dict(items=(EYE, rows), thetas=(EYE[[0, 1, 1]] / 2, rows), clusters=np.array([0, 1, 1])),
     E.replay: dict(n_agents=(2, count()), features=(EYE, rows), query_sizes=(np.array([1, 2]), array(1, "iu"))),
-    E.script: dict(contexts=ONE, answers=ONE[0], means=None, users=None),
+    E.script: dict(contexts=ONE, answers=ONE[0], users=None),
     fb.Spec: dict(
         **dict(dim=(2, count()), n_users=(0, count(0)), late=(0, count(0)), max_norm=(1.0, number(0))),
-        **dict(rewards_in_unit=(False, flag), constant=(False, flag), basis=("a model", a(str))),
+        **dict(basis=("a model", a(str))),
     ),
-    A.UCB: dict(confidence="theory", regularizer="shift"),
     thompson: dict(regularization=(1.0, positive), scale=(0.5, positive)),
     A.Greedy: dict(regularization=(1.0, positive)),
     epsilon_greedy: dict(explore=(5.0, non_negative)),
     A.Forgetting: dict(memory=P.Discounted(0.9)),
     A.PhasedElimination: dict(exploration_scale=(1.0, positive)),
     A.dp_dpe: dict(exploration_scale=(1.0, positive)),
-    A.Federated: dict(aggregate="sum", liars=(None, a(P.Liars))),
+    A.Federated: dict(liars=(None, a(P.Liars))),
     A.fed_ucb: dict(policy=A.LogDetUCB()),
     A.GossipFedUCB: dict(policy=A.LogDetUCB(), schedule=S.LogDet(5.0)),
     A.AsyncFederated: dict(privacy=ASYNC.privacy),
@@ -297,34 +242,23 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     **{kind: ARMS | BATCHES | dict(scale=(10.0, number(1, 2**24))) for kind in (A.DistRDPSE, A.DistCDPSE)},
     A.RRSE: ARMS | BATCHES | dict(corrupted="messages"),
     A.TruncatedSE: dict(
-        **dict(sums=(A.CDPSE(1.0), a(A.SE)), moment=(1.0, number(1e-6, 1e12)), order=(2.0, number(1.1, 16))),
+        **dict(moment=(1.0, number(1e-6, 1e12)), order=(2.0, number(1.1, 16))),
         **dict(corruption=(0.1, number(0, 0.5)), level=(None, either(none, number(1e-6, 1e12)))),
     ),
-    A.AdaCUCB: dict(sums=(A.CDPSE(1.0), a(A.SE))),
-    **{
-        kind: dict(sums=(A.CDPSE(1.0), a(A.SE)), growth=(1.5, number(1.001, 16)))
-        for kind in (A.PhasedKLUCB, A.PhasedIMED)
-    },
-    A.PhasedThompson: dict(
-        **dict(first=(4, count()), growth=(1.5, number(1, 16)), variance=(1.0, number(1e-6, 1e6))),
-        **dict(sums=(A.CDPSE(1.0), a(A.SE))),
-    ),
-    A.ThompsonArms: dict(
-        **dict(first=(4, count()), growth=(1.5, number(1, 16)), variance=(1.0, number(1e-6, 1e6)), inflate="factor")
-    ),
-    A.TopTwo: dict(sums=(A.CDPSE(1.0), a(A.SE)), failure=(0.1, number(1e-300, 0.5)), growth=(1.5, number(1.001, 16))),
-    A.SequentialHalving: dict(sums=(A.CDPSE(1.0), a(A.SE)), budget=(10, either(none, count(4)))),
-    A.characteristic_time: dict(means=([0.5, 0.6], array(1)), epsilon=(1.0, number(1e-9))),
-    A.regret_lower_bound: dict(means=([0.5, 0.6], array(1)), epsilon=(1.0, number(1e-9)), horizon=(10, count(2))),
+    **dict.fromkeys((A.PhasedKLUCB, A.PhasedIMED), PHASES),
+    A.PhasedThompson: SAMPLED,
+    A.ThompsonArms: SAMPLED | dict(inflate="factor"),
+    A.TopTwo: PHASES | dict(failure=(0.1, number(1e-300, 0.5))),
+    A.SequentialHalving: dict(budget=(10, either(none, count(4)))),
+    A.characteristic_time: MEANS,
+    A.regret_lower_bound: MEANS | dict(horizon=(10, count(2))),
     A.FCLUB: dict(
-        **dict(download=(1.1, growth), trigger="count", shift="every", alpha_1=(1.5, factor), alpha_2=(2.0, factor)),
+        **dict(download=(1.1, growth), trigger="count", alpha_1=(1.5, factor), alpha_2=(2.0, factor)),
         **dict(max_uploads=(5, count())),
     ),
     A.CLUB: dict(alpha_edge=(0.25, factor)),
     A.SCLUB: dict(alpha_theta=(1.5, factor), alpha_p=(1.0, factor)),
-    mixture: dict(
-        **dict(max_groups=(3, count()), tries=(2, count()), subgaussian=(0.5, finite), theta_norm=(1.0, finite))
-    ),
+    mixture: dict(max_groups=(3, count()), tries=(2, count()), subgaussian=(0.5, finite), theta_norm=(1.0, finite)),
     A.Grouped: dict(grouping=A.Alone()),
     replace: dict(name=("x", either(none, text))),
     S.Every: dict(batch=(3, count())),
@@ -334,11 +268,8 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
         **dict(sentence=("mine", text), sources=(1, either(count(), callable)), whose=("of a message", text)),
         **dict(assumes=((), a(tuple))),
     ),
-    P.Mechanism: dict(unit=("visit", a(P.Users)), statistic=(P.Linear(), a(P.Statistic)), resends=(True, flag)),
-    P.Linear: dict(
-        **dict(centred=(False, flag), clip=(True, flag)),
-        **dict(low=(0.0, number(-1e30, 1 - 1e-6)), high=(1.0, number(1e-6, 1e30))),
-    ),
+    P.Mechanism: dict(unit=("visit", a(P.Users)), statistic=(P.Linear(), a(P.Statistic))),
+    P.Linear: dict(low=(0.0, number(-1e30, 1 - 1e-6)), high=(1.0, number(1e-6, 1e30))),
     P.Logistic: dict(gram_scale=(2.0, number(1e-3, 4)), limit=(1.0, positive)),
     P.Users: dict(
         **dict(visits=(2, count(1, 2**30)), per_batch=(1, count(1, 2)), apart=(1, count(1, 2**30))),
@@ -348,9 +279,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     P.Decaying: dict(decay=(1.5, number(1, 100))),
     P.Discounted: dict(decay=(0.9, number(1e-300, 1 - 2 / 1024))),
     P.Window: dict(batches=(3, count(high=1024))),
-    P.calibrate: dict(
-        **dict(trust="shuffle_amplified", batch=(5, count()), dim=(3, count())), **dict(users=(P.Users(), a(P.Users)))
-    ),
+    P.calibrate: dict(trust="shuffle_amplified", batch=(5, count()), dim=(3, count()), users=(P.Users(), a(P.Users))),
     P.relative_std: dict(release=releases.Tree(4)),
     P.compose: dict(events=[P.events.Gaussian(0.5)]),
     P.returning: dict(visits=(3, count(1, 10**5))),
@@ -363,36 +292,28 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     fb.networks.make: dict(name="ring", n_agents=(6, count(2, 20_000))),
     fb.data.classification: dict(name="digits", components=(None, count())),
     fb.data.into_unit: dict(features=(np.ones((2, 2)), rows), theta=(np.ones(2), array(1))),
-    fb.data.lasso: dict(**dict(features=(EYE, rows), labels=(EYE[0], array(1)))),
-    fb.data.movielens: dict(n_users=(3, count()), n_items=(3, count()), n_active=(3, count()), thetas="user"),
-    fb.data.mslr: dict(features="title", normalise=(True, flag)),
+    fb.data.lasso: dict(features=(EYE, rows), labels=(EYE[0], array(1))),
+    fb.data.movielens: dict(n_users=(3, count()), n_items=(3, count()), n_active=(3, count())),
     fb.data.mslr_arms: dict(n_arms=(3, count(2))),
     fb.data.table: dict(
-        **dict(source=LOG, silo="where", arm="drug", reward="cured"),
-        **dict.fromkeys(["user", "features", "arm_features", "propensity", "time"]),
-        **dict(decimal=None, missing=(None, either(none, empty, titles))),
+        source=LOG, silo="where", arm="drug", reward="cured", missing=(None, either(none, only(*EMPTY, "array(['x']")))
     ),
     fb.off_policy: dict(env=RANDOMISED, level=(0.95, inside_unit)),
-    fb.linalg.project: dict(gram=(jnp.eye(2), rows_that_may_be_nan)),
-    fb.linalg.GaussianBelief.solve: dict(precision=(jnp.eye(2), rows_that_may_be_nan), bias=jnp.zeros(2)),
+    fb.linalg.project: dict(gram=(jnp.eye(2), may_be_nan)),
+    fb.linalg.GaussianBelief.solve: dict(precision=(jnp.eye(2), may_be_nan), bias=jnp.zeros(2)),
     BELIEF.sample: dict(scale=(1.0, either(non_negative, a(jax.Array)))),
     BELIEF.std: dict(contexts=jnp.eye(2)),
     fb.plan: dict(
-        **dict(
-            horizon=(8, count(8)),
-            at_most=(None, number(0, inside=True)),
-            trusted=("silo", empty),
-            unit=(None, a(P.Users)),
-            max_syncs=(1, count()),
-        ),
+        **dict(horizon=(8, count(8)), at_most=(None, number(0, inside=True)), max_syncs=(1, count())),
+        **dict(trusted=("silo", empty), unit=(None, a(P.Users))),
         **dict(liars=(0.0, number(0, 0.5)), seeds=(2, count(2, 2**20)), rounds=(None, count(8, 8))),
     ),
-    fb.sweep: dict(grid=({"failure": [0.1]}, no_values), executor=None, part=(None, pair)),
+    fb.sweep: dict(grid=({"failure": [0.1]}, no_values), part=(None, pair)),
     fb.concat: dict(results=[RESULT]),
     A.Federated().certificate: {},
     RESULT.save: dict(path=("saved", path)),
     fb.Result.load: dict(path=("saved", path)),
-    fb.plotting.regret: dict(time_average=(True, flag), ax=(None, a(Axes))),
+    fb.plotting.regret: dict(ax=(None, a(Axes))),
     fb.plotting.gauge: dict(name="clusters", ax=(None, a(Axes))),
     fb.plotting.against: dict(coordinate="algorithm"),
     fb.plotting.colour: dict(algorithm=(PRIVATE, a(dict))),
@@ -401,7 +322,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     fb.audits.audit: AUDITED | dict(n_runs=(1000, count(1000)), confidence=(0.9, inside_unit)),
     an_audited_case: AUDITED | dict(slow=(1, count())),
     CASE.run: dict(n_runs=(1000, count(1000))),
-    fb.audits.run: dict(cases=([CASE], empty), progress=(False, flag)),
+    fb.audits.run: dict(cases=([CASE], empty)),
     fb.audits.load: dict(controls=("controls.py", path)),
     ship: dict(families="arms"),
     fb.audits.linear: dict(algo=PRIVATE, n_agents=(1, count()), horizon=(2, count())),
@@ -441,12 +362,13 @@ def with_usual(case, own):
     for name, parameter in inspect.signature(FOR.get(case, case)).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             continue
-        if name not in own and name not in USUAL:
+        default = parameter.default
+        entry = own.get(name, USUAL.get(name, (default, flag) if isinstance(default, bool) else default))
+        if entry is default and not isinstance(default, str | None):
             raise KeyError(f"{getattr(case, '__name__', case)}: add the kind of its argument {name} to OWN")
-        entry = own[name] if name in own else USUAL[name]
         with_kind = isinstance(entry, tuple) and len(entry) == 2 and callable(entry[1])
         given, kind = entry if with_kind else (entry, nothing)
-        found[name] = given, either(none, kind) if parameter.default is None else kind
+        found[name] = given, either(none, kind) if default is None else kind
     return found
 
 

@@ -16,12 +16,12 @@ import ast
 import builtins
 import collections
 import functools
+import operator
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-SKIPPED = {"ctx", "kind", "type_comment"}  # fields that say nothing of their own
 LETTER = re.compile(r"[A-Z]")
 IDENTIFIERS = {"arg", "attr", "id", "name"}  # fields that hold a name
 Bindings = dict[str, "ast.AST | str"]
@@ -38,37 +38,30 @@ def parsed(text: str) -> ast.AST:
 
 def same(a: object, b: object) -> bool:
     """Equality of two pieces of syntax, wherever they stand."""
-    if isinstance(a, ast.AST) and isinstance(b, ast.AST):
-        return type(a) is type(b) and all(same(getattr(a, f, None), getattr(b, f, None)) for f in fields(a))
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(same, a, b))
-    return type(a) is type(b) and a == b
+    texts = (re.sub(r", ctx=\w+\(\)", "", ast.dump(x)) if isinstance(x, ast.AST) else repr(x) for x in (a, b))
+    return operator.eq(*texts)
 
 
-def fields(node: ast.AST) -> list[str]:
-    """The names of the parts of a node that mean something."""
-    return [field for field in node._fields if field not in SKIPPED]
+def letter_of(node: object, field: str = "") -> str | None:
+    """The letter that a node of a pattern is, or the content of one of its fields."""
+    text = node.id if isinstance(node, ast.Name) else node if field in IDENTIFIERS else None
+    return text if isinstance(text, str) and LETTER.fullmatch(text) else None
 
 
 def matched(pattern: object, thing: object, bound: Bindings, field: str = "") -> bool:
     """Whether something fits a pattern, by letters that are entered in `bound`."""
-    letter = pattern.id if isinstance(pattern, ast.Name) else pattern if field in IDENTIFIERS else None
-    if isinstance(letter, str) and LETTER.fullmatch(letter) and isinstance(thing, ast.expr | str):
+    letter = letter_of(pattern, field)
+    if letter and isinstance(thing, ast.expr | str):
         if isinstance(thing, ast.Starred | ast.Slice):
             return False
         value = thing.id if isinstance(thing, ast.Name) else thing
         return same(bound.setdefault(letter, value), value)
     if isinstance(pattern, ast.AST) and type(pattern) is type(thing):
-        return all(matched(getattr(pattern, f, None), getattr(thing, f, None), bound, f) for f in fields(pattern))
+        parts = (f for f in pattern._fields if f != "ctx")
+        return all(matched(getattr(pattern, f, None), getattr(thing, f, None), bound, f) for f in parts)
     if isinstance(pattern, list) and isinstance(thing, list):
         return len(pattern) == len(thing) and all(matched(p, t, bound) for p, t in zip(pattern, thing))
     return same(pattern, thing)
-
-
-def letters(pattern: ast.AST) -> set[str]:
-    """The letters of a pattern."""
-    held = {getattr(node, field) for node in ast.walk(pattern) for field in IDENTIFIERS & set(node._fields)}
-    return {name for name in held if LETTER.fullmatch(name or "")}
 
 
 class _Filled(ast.NodeTransformer):
@@ -80,10 +73,13 @@ class _Filled(ast.NodeTransformer):
     def visit(self, node: ast.AST) -> ast.AST:
         node = self.generic_visit(node)
         for field in IDENTIFIERS & set(node._fields):
-            value = self.bound.get(getattr(node, field) or "")
+            letter = letter_of(getattr(node, field), field)
+            if letter and letter not in self.bound:
+                raise ValueError(f"the pattern does not say what {letter} is")
+            value = self.bound[letter] if letter else None
             if isinstance(value, ast.AST):
                 return value
-            if value is not None:
+            if letter:
                 setattr(node, field, value)
         return node
 
@@ -160,8 +156,6 @@ class Place(NamedTuple):
         if len(hits) != int(count):
             raise ValueError(f"{old} must be {count} times in {self.anchor}, not {len(hits)} times")
         node, bound = hits[int(index) - 1]
-        if free := letters(parsed(new)) - set(bound):
-            raise ValueError(f"{self.change} does not say what {', '.join(sorted(free))} is")
         return nodes[0][0], node, ast.fix_missing_locations(_Filled(bound).visit(parsed(new)))
 
     def mutated(self, known: Mapping[str, list[tuple[Source, ast.AST]]]) -> tuple[str, str]:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from argument_cases import CASES, NAMES, OWN, RESULT
+from argument_cases import CASES, NAMES, OWN, RESULT, short
 
 import fedbandit_jax as fb
 from fedbandit_jax.audits import runs
@@ -63,13 +63,6 @@ def harmless(monkeypatch, tmp_path):
         monkeypatch.setattr(importlib.import_module(f"fedbandit_jax.data.{loader}"), name, reached)
     yield
     plt.close("all")
-
-
-def short(value):
-    try:
-        return repr(value)[:40]
-    except ValueError:
-        return type(value).__name__
 
 
 def fault(case, given, argument, value, legitimate):

@@ -21,7 +21,7 @@ from fedbandit_jax.algos.loops.ledger import LEFT_OUT, MISSED
 from fedbandit_jax.audits import FAMILIES
 from fedbandit_jax.certificate import BEYOND
 from fedbandit_jax.core.validate import BadArgument
-from fedbandit_jax.engine import prepare
+from fedbandit_jax.engine import driver, prepare
 from fedbandit_jax.engine.curves import RoundTally, StretchTally
 from fedbandit_jax.engine.prepare import Configuration
 from fedbandit_jax.engine.runners import make_runner, signature
@@ -141,6 +141,12 @@ def its_numbers_are_no_programs(row):
     assert one == other
 
 
+def other_horizons_are_no_programs(row):
+    """If their synchronisations are padded to the same number."""
+    runners = [make_runner(row.env, row.algo.bind(row.env.spec, horizon), horizon, None) for horizon in (220, 240)]
+    assert len({(signature(one), one.hints.seeds, driver._chunk(one, 24)[1]) for one in runners}) == 1
+
+
 def its_tests_are_there(row):
     file, _, function = row.oracle.partition("::")
     assert f"def {function}" in (TESTS / file).read_text() if row.oracle else True
@@ -152,6 +158,7 @@ STATED = (
     its_claim_is_stated,
     it_bears_silos_that_are_away_and_rewards_that_are_late,
     its_numbers_are_no_programs,
+    other_horizons_are_no_programs,
     its_tests_are_there,
 )
 

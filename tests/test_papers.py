@@ -91,17 +91,6 @@ def test_zhou2024_lemma_f2_has_noise_for_1e_4_and_no_less_above_6e_4():
     assert shares == pytest.approx([1.57, 0.80], rel=0.01)
 
 
-@pytest.mark.parametrize("trust", ["silo_local", "shuffle_vector_sum", "shuffle_amplified"])
-def test_zhou2024_theorems_5_1_5_3_5_5_fail_for_algorithm_1(trust):
-    """The batch cascade moves a sum by more than one user's share, whatever the noise; Algorithm 8 has none of it."""
-    spec = fb.envs.sphere(100, 10, 10, rewards="bernoulli").spec
-    budget = fb.privacy.Budget(1e-3, 1e-4) if trust == "shuffle_amplified" else fb.privacy.Budget(1.0, 0.1)
-    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(budget, trust=trust))
-    found = {learns: algo.replace(learns_in_batch=learns).certificate(spec, 1_000) for learns in (True, False)}
-    assert found[True].claim == "as_printed"
-    assert found[False].claim == "certified"
-
-
 @pytest.mark.parametrize(
     ("delta", "enough"), [(0.1, True), (1e-6, True), (1e-35, True), (1e-36, False), (1e-60, False)]
 )
@@ -131,25 +120,6 @@ def test_dubey2020_noise_is_worth_less_than_it_claims():
     assert worth[1, 0.1] == 0.0
     assert worth[1, 1e-5] == pytest.approx(0.0602, abs=1e-4)
     assert worth[5, 1e-5] == pytest.approx(0.350, abs=1e-3)
-
-
-@pytest.mark.parametrize(("n", "gamma", "cliques"), [(12, 1, 6), (12, 2, 4), (12, 3, 3), (201, 1, 101)])
-def test_dubey2020_remark_2_a_line_has_fewer_cliques_than_it_says(n, gamma, cliques):
-    found = fb.networks.network(fb.networks.make("line", n), gamma).n_cliques
-    assert found == cliques == math.ceil(n / (gamma + 1)) < n / gamma
-
-
-def test_dubey2020_footnote_4_composes_over_agents_only_for_a_user_of_all():
-    """A record that is at one agent costs the epsilon of one, as the footnote says; M compose for a user of all."""
-    m, epsilon, slack = 100, 1.0, 1e-6
-    printed = math.sqrt(2 * m * math.log(1 / slack)) * epsilon + m * epsilon * math.expm1(epsilon)
-    assert printed > 200 * epsilon
-    budget = fb.privacy.Budget(epsilon, 0.1)
-    certificates = [
-        fb.algos.private_fed_lin_ucb(budget).certificate(fb.envs.sphere(agents, 5, 4, rewards="bernoulli").spec, 100)
-        for agents in (2, m)
-    ]
-    assert certificates[0].epsilon_exact == pytest.approx(certificates[1].epsilon_exact) == pytest.approx(epsilon)
 
 
 @pytest.mark.parametrize(

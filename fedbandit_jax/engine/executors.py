@@ -70,7 +70,7 @@ def executor(name: str, slurm: Mapping[str, Any] | None = None) -> Iterator[Exec
             made = jobqueue.SLURMCluster(**options)
         except (TypeError, ValueError) as error:
             must = 'must have "jobs" and keywords of dask_jobqueue.SLURMCluster'
-            raise BadValue("slurm", must, slurm, got=f"{error}") from error
+            raise BadValue("slurm", must, slurm, got=" ".join(str(error).split())) from error
         with made as cluster, require("distributed", "cluster").Client(cluster) as client:
             cluster.scale(jobs=jobs)
             yield client

@@ -1,4 +1,4 @@
-"""Seeds that advance side by side are the seeds that would have advanced alone."""
+"""Seeds that advance side by side are the seeds that would have advanced alone, and few programs serve them."""
 
 import functools
 import gc
@@ -12,20 +12,21 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from examples import EXAMPLES
 from helpers import ENV, PLAIN, PRIVATE, deep, same_runs, simulate
 
 import fedbandit_jax as fb
-from fedbandit_jax.cli import _configuration
 from fedbandit_jax.engine import batching, driver
 from fedbandit_jax.engine.prepare import Configuration, bind
-from fedbandit_jax.engine.runners import Sequential, Synchronous, make_runner, signature
+from fedbandit_jax.engine.runners import Sequential, Synchronous
 
 WIDE = fb.envs.sphere(256, 3, 2, rewards="bernoulli")
+GOSSIP = fb.algos.GossipFedUCB(graph=fb.networks.make("ring", 3), gamma=1)
 
 
-def runner(env=ENV, algo=PLAIN, horizon=9):
-    return Synchronous(env=env, algo=algo.bind(env.spec, horizon), horizon=horizon)
+def pieces_of(env=ENV, algo=PLAIN, n_seeds=1, n_configs=1):
+    """Of a run of nine rounds."""
+    runner = Synchronous(env=env, algo=algo.bind(env.spec, 9), horizon=9)
+    return batching.Pieces([runner] * n_configs, jax.random.split(jax.random.key(0), n_seeds))
 
 
 def compiled(caplog):
@@ -35,16 +36,15 @@ def compiled(caplog):
 def test_runs_are_cut_into_pieces(monkeypatch):
     """Of some seeds each, as many as fill the vector units and leave something for every core; the last may repeat."""
     monkeypatch.setattr(batching, "_cores", lambda: 2)
-    few, many = runner(), runner(fb.envs.sphere(90, 2, 2))
+    many = fb.envs.sphere(90, 2, 2)
 
-    def pieces(runner, n_seeds):
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), np.arange(n_seeds))
-        return [(piece.layout.n_seeds, piece.seeds) for piece in batching.Pieces([runner], keys).pieces]
+    def pieces(env, n_seeds):
+        return [(piece.layout.n_seeds, piece.seeds) for piece in pieces_of(env, n_seeds=n_seeds).pieces]
 
-    assert batching.Pieces([many, many], jax.random.split(jax.random.key(0), 3)).workers == 2
-    assert pieces(few, 1) == [(1, slice(0, 1))]
-    assert pieces(few, 7) == [(4, slice(0, 4)), (4, slice(4, 7))]
-    assert [size for size, _ in pieces(few, 200)] == [16] * 13
+    assert pieces_of(many, n_seeds=3, n_configs=2).workers == 2
+    assert pieces(ENV, 1) == [(1, slice(0, 1))]
+    assert pieces(ENV, 7) == [(4, slice(0, 4)), (4, slice(4, 7))]
+    assert [size for size, _ in pieces(ENV, 200)] == [16] * 13
     assert pieces(many, 3) == [(1, slice(i, i + 1)) for i in range(3)]
 
 
@@ -63,9 +63,6 @@ def test_workers_without_a_piece_share_the_agents_of_one(monkeypatch):
     np.testing.assert_array_equal(runs[3].status, runs[1].status)
 
 
-GOSSIP = fb.algos.GossipFedUCB(graph=fb.networks.make("ring", 3), gamma=1)
-
-
 @pytest.mark.parametrize("algo", deep([PRIVATE, fb.algos.fed_ucb(), GOSSIP], keep=(0,)))
 def test_other_horizons_and_numbers_of_seeds_compile_nothing(algo, caplog):
     """One program takes any number of steps up to its capacity, and a piece of seeds is one for all their numbers."""
@@ -79,7 +76,7 @@ def test_other_horizons_and_numbers_of_seeds_compile_nothing(algo, caplog):
 @pytest.mark.parametrize(("env", "parts"), [(ENV, 1), (WIDE, 2)], ids=["whole", "parts"])
 def test_programs_are_compiled_before_they_run(env, parts, caplog, monkeypatch):
     monkeypatch.setattr(batching, "_cores", lambda: 2)
-    play = batching.Pieces([runner(env)], jax.random.split(jax.random.key(0), 1))
+    play = pieces_of(env)
     assert len(play.firsts) == parts
     play.compile(4)
     with jax.log_compiles(), caplog.at_level("WARNING"), ThreadPoolExecutor(2) as pool:
@@ -92,7 +89,7 @@ def test_a_process_keeps_a_bounded_number_of_programs(monkeypatch):
     monkeypatch.setattr(batching, "_advance", functools.lru_cache(2)(batching._advance.__wrapped__))
     held = []
     for i in range(3):
-        play = batching.Pieces([runner(algo=PLAIN.replace(schedule=2 + i))], jax.random.split(jax.random.key(0), 1))
+        play = pieces_of(algo=PLAIN.replace(schedule=2 + i))
         held.append(weakref.ref(batching._advance(play.pieces[0].layout)))
     gc.collect()
     assert [one() is None for one in held] == [True, False, False]
@@ -144,58 +141,28 @@ def test_progress_is_told(monkeypatch, capsys):
     assert "120/120" in said[True]  # rounds of all seeds
 
 
-# One program serves all horizons whose synchronisations are padded to the same number.
-
-PRESETS = Path(fb.__file__).parent / "cli" / "presets"
-
-
-def program_of(env, algo, horizon):
-    runner = make_runner(env, algo.bind(env.spec, horizon), horizon, None)
-    return signature(runner), runner.hints.seeds, driver._chunk(runner, 24)[1]
-
-
-@pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.toml")))
-def test_every_preset(preset):
-    given = _configuration.read(PRESETS / f"{preset}.toml", [], "").arguments
-    env = next(iter(given["env"].values())) if isinstance(given["env"], dict) else given["env"]
-    for algo in given["algos"].values():
-        for some, more in ((1_100, 1_200), (20_000, 25_000)):
-            assert program_of(env, algo, some) == program_of(env, algo, more), algo.name
-
-
-def test_every_family_and_mechanism():
-    for row in EXAMPLES.values():
-        assert program_of(row.env, row.algo, 1_100) == program_of(row.env, row.algo, 1_200), row.name
-
-
 # Four devices, which are one CPU that is told to be four: the same runs, bit by bit.
 
 SCRIPT = """
 import sys
 import jax, numpy as np
-path, cache = sys.argv[1:]
-jax.config.update("jax_compilation_cache_dir", cache)
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 import fedbandit_jax as fb
 algos = [fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=7), fb.algos.LinUCB()]
 options = dict(horizon=30, key=jax.random.key(0), seeds=5, record={"arms": fb.record.every(fb.record.arms, 10)})
 result = fb.sweep(fb.envs.gap(16, 5, 3), algos, grid={"epsilon": [1.0, 5.0]}, **options)
-np.savez(path, devices=jax.local_device_count(), regret=result.regret, arms=result.records["arms"])
+np.savez(sys.argv[1], devices=jax.local_device_count(), regret=result.regret, arms=result.records["arms"])
 """
-
-
-def run(path, devices):
-    cache = os.environ.get("FEDBANDIT_TEST_CACHE", str(path.parent / "cache"))
-    flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", "JAX_PLATFORMS": "cpu"}
-    command, here = [sys.executable, "-c", SCRIPT, str(path), cache], Path(fb.__file__).parent.parent
-    subprocess.run(command, check=True, env=os.environ | flags, cwd=here, timeout=900)
-    with np.load(path) as found:
-        assert found["devices"] == devices
-        return dict(found)
 
 
 @pytest.mark.slow
 def test_four_devices_do_what_one_does(tmp_path):
-    one, four = (run(tmp_path / f"{n}.npz", n) for n in (1, 4))
-    for name in ("regret", "arms"):
-        np.testing.assert_array_equal(four[name], one[name])
+    found = {}
+    for n in (1, 4):
+        flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={n}", "JAX_PLATFORMS": "cpu"}
+        flags["PYTHONPATH"] = str(Path(fb.__file__).parent.parent)
+        command = [sys.executable, "-c", SCRIPT, str(tmp_path / f"{n}.npz")]
+        subprocess.run(command, check=True, env=os.environ | flags, timeout=900)
+        found[n] = dict(np.load(tmp_path / f"{n}.npz"))
+        assert found[n].pop("devices") == n
+    for name, one in found[1].items():
+        np.testing.assert_array_equal(found[4][name], one)

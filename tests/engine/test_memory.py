@@ -1,9 +1,8 @@
-"""What a run needs is known before it is compiled, and seeds that do not fit together run one after the other."""
+"""What a run needs is known before it is compiled. Seeds that do not fit together run later: test_simulation.py."""
 
 import tracemalloc
 
 import jax
-import numpy as np
 import pytest
 from helpers import PLAIN, PRIVATE, refused, simulate
 
@@ -15,25 +14,6 @@ from fedbandit_jax.engine.prepare import Configuration, bind
 
 def room(monkeypatch, size):
     monkeypatch.setattr(memory, "total", lambda: size / memory.SHARE)
-
-
-def test_seeds_that_do_not_fit_run_later(monkeypatch, tmp_path):
-    whole = simulate()
-    assert whole.provenance["seeds_together"] == 3
-    ran, run = [], driver.run_program
-
-    def noted(play, runner, **options):
-        ran.append((play.n_seeds, options["program"]))
-        return run(play, runner, **options)
-
-    monkeypatch.setattr(driver, "run_program", noted)
-    monkeypatch.setattr(driver, "seeds_together", lambda *_: 2)
-    parts = simulate(checkpoint=tmp_path / "run")
-    assert ran == [(2, 0), (1, 1)]
-    assert parts.provenance["seeds_together"] == 2
-    np.testing.assert_allclose(parts.regret, whole.regret, atol=1e-5)
-    np.testing.assert_array_equal(parts.status, whole.status)
-    assert {path.name for path in tmp_path.iterdir()} == {"run.0", "run.1"}
 
 
 @pytest.mark.parametrize(
@@ -60,16 +40,13 @@ def test_sizes_are_refused_before_they_are_made(sizes, algo, argument, size, mon
 def test_what_a_program_needs_is_refused_before_it_runs(monkeypatch):
     """The worth of very many arms is in no state. Every accelerator has a memory of its own: a piece is on one."""
     monkeypatch.setattr(driver, "run_program", lambda *_, **__: pytest.fail("it runs"))
-    room(monkeypatch, 2**20)
-    with refused("env", other="seeds") as found:
-        simulate(env=fb.envs.sphere(3, 10**6, 5), algo=PLAIN)
-    assert found.match("1 MiB of memory, got .* compiled program")
-    monkeypatch.setattr(batching, "on_cpu", lambda: False)
-    monkeypatch.setattr(jax, "local_device_count", lambda: 2**16)
-    room(monkeypatch, 2**33)
-    with refused("env", other="seeds") as found:
-        simulate(env=fb.envs.sphere(3, 10**6, 5), algo=PLAIN)
-    assert found.match("128 KiB of memory, got .* program of 3 seeds of 1 config")
+    for size, words in ((2**20, "1 MiB of memory, got .* compiled program"), (2**33, "128 KiB .* of 1 config")):
+        room(monkeypatch, size)
+        with refused("env", other="seeds") as found:
+            simulate(env=fb.envs.sphere(3, 10**6, 5), algo=PLAIN)
+        assert found.match(words)
+        monkeypatch.setattr(batching, "on_cpu", lambda: False)
+        monkeypatch.setattr(jax, "local_device_count", lambda: 2**16)
 
 
 def test_more_of_anything_needs_more(monkeypatch):

@@ -3,18 +3,18 @@
 import concurrent.futures
 import contextlib
 import dataclasses
-import multiprocessing
 import os
+import sys
 
 import jax
 import numpy as np
 import pytest
-from helpers import ENV, PLAIN, PRIVATE, refused, same_runs, simulate
+from helpers import PLAIN, PRIVATE, same_runs, simulate
+from helpers import sweep as swept
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import store
-
-GRID = {"epsilon": [1.0, 5.0]}
+from fedbandit_jax.engine.executors import executor
 
 
 @pytest.fixture
@@ -32,11 +32,7 @@ def computed(monkeypatch):
 
 
 def sweep(store, algos=(PLAIN,), **options):
-    return fb.sweep(ENV, algos, **dict(horizon=40, key=jax.random.key(0), seeds=3, store=store) | options)
-
-
-def grid(store, **options):
-    return sweep(store, {"plain": PLAIN, "ours": PRIVATE}, grid=GRID, **options)
+    return swept(algos, store=store, **options)
 
 
 def test_only_what_is_missing_is_computed(tmp_path, computed, monkeypatch):
@@ -64,33 +60,6 @@ def test_only_what_is_missing_is_computed(tmp_path, computed, monkeypatch):
         sweep(tmp_path, seeds=2)
 
 
-class Workers:
-    def __init__(self, call):
-        self.call = call
-
-    def submit(self, function, *arguments):
-        future = concurrent.futures.Future()
-        try:
-            future.set_result(self.call(function, *arguments))
-        except RuntimeError as error:
-            future.set_exception(error)
-        return future
-
-
-def failing(function, piece, *more):
-    if piece.seeds[0] == 0:
-        raise RuntimeError("the worker has gone")
-    if piece.seeds[0] == 2:
-        raise OSError("it refuses")
-    return function(piece, *more)
-
-
-def outdated(function, *given):
-    with pytest.MonkeyPatch.context() as there:
-        there.setattr(store, "code", lambda: "old")
-        return function(*given)
-
-
 def test_a_claim_is_not_read_from_a_store(tmp_path):
     """Whoever edits a file may write any, and seal it again."""
     simulate(algo=PLAIN, store=tmp_path)
@@ -99,91 +68,6 @@ def test_a_claim_is_not_read_from_a_store(tmp_path):
     claimed = dataclasses.replace(found.certificate, claim="certified", epsilon=1.0, delta=0.1, epsilon_exact=1.0)
     dataclasses.replace(found, certificates=dict.fromkeys(found.labels, claimed)).save(path)
     assert simulate(algo=PLAIN, store=tmp_path).certificate.claim == "none"
-
-
-def test_what_others_found_is_kept(tmp_path, computed):
-    with pytest.raises(RuntimeError, match="2 of 3 pieces failed at a worker, the first with OSError: it refuses"):
-        sweep(tmp_path, executor=Workers(failing))
-    assert [seeds for _, seeds in computed] == [[1]]
-    found = sweep(tmp_path)
-    assert [seeds for _, seeds in computed[1:]] == [[0], [2]]
-    for i in (0, 1):
-        np.testing.assert_allclose(found.regret[:, [i]], sweep(None, seeds=[i]).regret, atol=1e-5)
-
-
-def test_workers_of_other_code_write_nothing(tmp_path, computed):
-    with pytest.raises(RuntimeError, match="a worker must have the code"):
-        sweep(tmp_path, executor=Workers(outdated))
-    assert not list(tmp_path.rglob("*.npz"))
-
-
-def die_once(flag, function, *arguments):
-    try:
-        os.unlink(flag)
-    except FileNotFoundError:
-        return function(*arguments)
-    os._exit(9)
-
-
-class Deadly:
-    def __init__(self, executor, flag):
-        self.executor, self.flag = executor, flag
-
-    def submit(self, function, *arguments):
-        return self.executor.submit(die_once, str(self.flag), function, *arguments)
-
-
-@contextlib.contextmanager
-def processes():
-    with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        yield pool
-
-
-@contextlib.contextmanager
-def dask():
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        yield client
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [processes, dask])
-def test_a_killed_worker(tmp_path, monkeypatch, workers):
-    """A pool of processes is broken then, and the next call computes what is missing; Dask asks the other worker."""
-    monkeypatch.setattr(store, "SEEDS", 1)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "flag").touch()
-    broken = workers is processes
-    error = pytest.raises(RuntimeError, match="BrokenProcessPool") if broken else contextlib.nullcontext()
-    with workers() as pool, error:
-        there = grid(tmp_path / "there", executor=Deadly(pool, tmp_path / "flag"))
-    assert not (tmp_path / "flag").exists()
-    if broken:
-        with workers() as pool:
-            there = grid(tmp_path / "there", executor=pool)
-    same_runs(there, grid(tmp_path / "here"))
-
-
-@pytest.mark.parametrize(
-    ("options", "argument"),
-    [
-        (dict(store=None, executor=Workers(failing)), "executor"),
-        (dict(store="here", checkpoint="file"), "checkpoint"),
-        (dict(store="file/inside"), "store"),
-        (dict(store="here", part=(2, 2)), "part"),
-    ],
-)
-def test_errors(options, argument, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").touch()
-    with refused(argument):
-        sweep(**options)
-
-
-# Tasks that do not know of each other.
 
 
 def test_the_parts_of_a_sweep(tmp_path, computed):
@@ -195,3 +79,135 @@ def test_the_parts_of_a_sweep(tmp_path, computed):
     found = sweep(tmp_path, seeds=5)
     assert [seeds for _, seeds in computed[4:]] == [[3]]
     assert (found.provenance["pieces"], found.provenance["computed"]) == (5, 1)
+
+
+# Workers.
+
+
+class Workers:
+    """An executor in this process, whose pool may refuse a call, and whose workers may fail."""
+
+    def __init__(self, call):
+        self.call = call
+
+    def submit(self, function, piece):
+        future = concurrent.futures.Future()
+        try:
+            future.set_result(self.call(function, piece))
+        except RuntimeError as error:
+            future.set_exception(error)
+        return future
+
+
+def failing(function, piece):
+    if piece.seeds[0] == 0:
+        raise RuntimeError("the worker has gone")
+    if piece.seeds[0] == 2:
+        raise OSError("it refuses")
+    return function(piece)
+
+
+def outdated(function, piece):
+    with pytest.MonkeyPatch.context() as there:
+        there.setattr(store, "code", lambda: "old")
+        return function(piece)
+
+
+def test_what_others_found_is_kept(tmp_path, computed):
+    with pytest.raises(RuntimeError, match="2 of 3 pieces failed at a worker, the first with OSError: it refuses"):
+        sweep(tmp_path, executor=Workers(failing))
+    assert [seeds for _, seeds in computed] == [[1]]
+    found = sweep(tmp_path)
+    assert [seeds for _, seeds in computed[1:]] == [[0], [2]]
+    np.testing.assert_allclose(found.regret[:, :2], sweep(None, seeds=[0, 1]).regret, atol=1e-5)
+
+
+def test_workers_of_other_code_write_nothing(tmp_path, computed):
+    with pytest.raises(RuntimeError, match="a worker must have the code"):
+        sweep(tmp_path, executor=Workers(outdated))
+    assert not list(tmp_path.rglob("*.npz"))
+
+
+def test_processes_are_spawned():
+    with executor("processes:3") as pool:
+        assert pool._max_workers == 3
+        assert pool._mp_context.get_start_method() == "spawn"
+    with pytest.raises(RuntimeError):
+        pool.submit(int)
+
+
+@pytest.mark.parametrize(("name", "module"), [("dask:tcp://127.0.0.1:1", "distributed"), ("slurm", "dask_jobqueue")])
+def test_what_is_not_installed_is_said(name, module, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=r"pip install 'fedbandit_jax\[cluster\]'"):
+        executor(name).__enter__()
+
+
+SBATCH = """#!/bin/sh
+sh "$1" > {folder}/job.log 2>&1 &
+echo $! > {folder}/pid
+echo "Submitted batch job $!"
+"""
+
+
+def processes(folder):
+    return executor("processes:2")
+
+
+@contextlib.contextmanager
+def dask(folder):
+    distributed = pytest.importorskip("distributed")
+    local = distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None)
+    with local as cluster, executor(f"dask:{cluster.scheduler_address}") as client:
+        yield client
+
+
+@contextlib.contextmanager
+def slurm(folder):
+    """With an `sbatch` that runs the script of a job on this machine, the whole way is walked: job, worker, piece."""
+    pytest.importorskip("dask_jobqueue")
+    for name, text in (("sbatch", SBATCH), ("scancel", "#!/bin/sh\nkill $(cat {folder}/pid)\n")):
+        (folder / name).write_text(text.format(folder=folder))
+        (folder / name).chmod(0o755)
+    options = dict(jobs=1, cores=2, processes=2, memory="2GB", walltime="00:10:00", queue="short", interface="lo")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(folder), prepend=":")
+        with executor("slurm", {**options, "local_directory": str(folder)}) as client:
+            yield client
+
+
+def die_once(flag, function, piece):
+    try:
+        os.unlink(flag)
+    except FileNotFoundError:
+        return function(piece)
+    os._exit(9)
+
+
+class Deadly:
+    def __init__(self, executor, flag):
+        self.executor, self.flag = executor, flag
+
+    def submit(self, function, piece):
+        return self.executor.submit(die_once, str(self.flag), function, piece)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "workers", [lambda folder: executor("processes:2"), dask, slurm], ids=["pool", "dask", "slurm"]
+)
+def test_a_killed_worker(tmp_path, monkeypatch, workers, request):
+    """A pool of processes is broken then, and the next call computes what is missing; Dask asks the other worker."""
+    monkeypatch.setattr(store, "SEEDS", 1)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flag").touch()
+    algos, grid = {"plain": PLAIN, "ours": PRIVATE}, {"epsilon": [1.0, 5.0]}
+    broken = workers is processes
+    error = pytest.raises(RuntimeError, match="BrokenProcessPool") if broken else contextlib.nullcontext()
+    with workers(tmp_path) as pool, error:
+        there = sweep(tmp_path / "there", algos, grid=grid, executor=Deadly(pool, tmp_path / "flag"))
+    assert not (tmp_path / "flag").exists()
+    if broken:
+        with workers(tmp_path) as pool:
+            there = sweep(tmp_path / "there", algos, grid=grid, executor=pool)
+    same_runs(there, sweep(tmp_path / "here", algos, grid=grid))

@@ -1,18 +1,23 @@
-"""Runs by hand: what is counted, what is shared, what does not depend on pieces, and what ends with a status."""
+"""Runs by hand: what is counted, what is shared, what does not depend on pieces, what ends with a status; rollouts."""
 
+import dataclasses
+import importlib
 import sys
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import ENV, PRIVATE, simulate
+from helpers import ENV, PLAIN, PRIVATE, Ridge, refused, simulate
 
 import fedbandit_jax as fb
-from fedbandit_jax.core import files
 from fedbandit_jax.core.bars import bar
 from fedbandit_jax.engine import batching, driver
+from fedbandit_jax.engine.prepare import Configuration, bind
 from fedbandit_jax.engine.runners import Synchronous
+
+KEY, T, GAP = jax.random.key(5), 37, fb.envs.gap(3, 4, 5)
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +38,21 @@ def test_curves_by_hand(whole):
     np.testing.assert_array_equal(coarse.communication["floats"], whole.communication["floats"][:, 9::10])
 
 
-def test_seeds_in_groups_are_those_alone(monkeypatch, whole):
-    alone = simulate(seeds=8)
-    assert len(np.unique(alone.regret[:, -1])) == 8
-    np.testing.assert_allclose(alone.regret[:3], whole.regret, atol=1e-5)
+def test_seeds_do_not_know_of_each_other(monkeypatch, tmp_path, whole):
+    """Whether they run side by side, in groups, or later as memory does not hold all."""
+    many = simulate(seeds=8)
+    assert len(np.unique(many.regret[:, -1])) == 8
+    np.testing.assert_allclose(many.regret[:3], whole.regret, atol=1e-5)
     monkeypatch.setattr(batching, "_cores", lambda: 1)
     usual: Any = Synchronous.hints.fget
     monkeypatch.setattr(Synchronous, "hints", property(lambda runner: usual(runner)._replace(seeds=4)))
-    np.testing.assert_allclose(simulate(seeds=8).regret, alone.regret, atol=1e-4)
+    np.testing.assert_allclose(simulate(seeds=8).regret, many.regret, atol=1e-4)
+    monkeypatch.setattr(driver, "seeds_together", lambda *_: 2)
+    parts = simulate(checkpoint=tmp_path / "run")
+    assert [one.provenance["seeds_together"] for one in (whole, parts)] == [3, 2]
+    np.testing.assert_allclose(parts.regret, whole.regret, atol=1e-4)
+    np.testing.assert_array_equal(parts.status, whole.status)
+    assert {path.name for path in tmp_path.iterdir()} == {"run.0", "run.1"}
 
 
 def test_a_sweep_is_its_runs_and_compiles_once(monkeypatch):
@@ -94,23 +106,6 @@ def test_status_ignores_the_synchronisation_that_never_happens(same_noise):
     assert flagged[0] > flagged[1]  # the comparison had something to see
 
 
-def test_a_full_disk_does_not_end_a_run(tmp_path, monkeypatch, whole):
-    """It is told once, however often a checkpoint fails. What was written before stays: `test_checkpoint.py`."""
-    for name in ("CHECKPOINT_SECONDS", "CHUNK_SECONDS", "CHUNK_WORK"):
-        monkeypatch.setattr(driver, name, 0)
-    monkeypatch.setattr(driver, "CHECKPOINT_SHARE", 1e9)
-    calls = []
-
-    def full(path, content, **options):
-        calls.append(path)
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(files, "write_atomic", full)
-    with pytest.warns(UserWarning, match="No space left on device; the run continues") as told:
-        np.testing.assert_array_equal(simulate(checkpoint=tmp_path / "run").regret, whole.regret)
-    assert (len(told), len(calls) > 5, list(tmp_path.iterdir())) == (1, True, [])
-
-
 @pytest.mark.parametrize(
     ("progress", "terminal", "notebook", "shown"),
     [(None, False, False, False), (None, True, False, True), (None, False, True, True), (False, True, True, False)],
@@ -120,3 +115,64 @@ def test_a_bar_is_shown_where_somebody_looks_on(monkeypatch, progress, terminal,
     if notebook:
         monkeypatch.setitem(sys.modules, "ipykernel", sys)
     assert bar(progress, range(2)).disable != shown
+
+
+# A rollout is a seed of `simulate`, inside of `jit` and `vmap`; `test_contract.py` asks it of every family.
+
+
+def test_a_rollout_has_the_noise_of_simulate(monkeypatch):
+    simulation = importlib.import_module("fedbandit_jax.engine.simulation")
+    monkeypatch.setattr(simulation, "_play", lambda runner, key, horizon: runner.salt)
+    expected = bind("x", Configuration(ENV, PRIVATE, {}), 40)[0].salt
+    assert len(expected) == 2
+    assert jax.jit(lambda key: fb.rollout(ENV, PRIVATE, key, horizon=40))(KEY) == expected
+
+
+@pytest.mark.slow
+def test_parameters_may_be_traced():
+    bound, traces = PLAIN.bind(GAP.spec, T), []
+
+    @jax.jit
+    def last(scale, key):
+        traces.append(1)
+        algo = bound.replace(width=jax.tree.map(lambda x: scale * x, bound.policy.width))
+        found = fb.rollout(GAP, algo, key, horizon=T, record={"arms": fb.record.every(fb.record.arms, 37)})
+        return found.regret[-1], found.records["arms"]
+
+    key = jax.random.fold_in(KEY, 0)
+    (regret, arms), (greedy, _) = last(1.0, key), last(0.0, key)
+    assert len(traces) == 1
+    assert regret != greedy
+    assert arms.shape == (1, 3)
+    np.testing.assert_allclose(regret, simulate(GAP, PLAIN, horizon=T, key=KEY, seeds=1).regret[0, -1], rtol=1e-4)
+
+
+def test_numbers_of_policies_of_one_s_own_may_be_traced():
+    def played(c):
+        algo = fb.algos.Federated(policy=Ridge(c=c), schedule=5)
+        return fb.rollout(ENV, algo, KEY, horizon=20, record={"arms": fb.record.arms}).records["arms"]
+
+    assert jax.eval_shape(played, 2.0).shape == (20, 3)
+
+
+@pytest.mark.slow
+def test_a_rollout_that_ends_early_has_a_status():
+    """Of one batch, which asks too few users to reach the horizon."""
+    arms = fb.envs.arms(means=[0.9, 0.5, 0.3])
+    bound = dataclasses.replace(fb.algos.SE().bind(arms.spec, 300), n_batches=1)
+    found = fb.rollout(arms, bound, KEY, horizon=300)
+    assert found.status == fb.Status.NOT_FINITE
+    assert 0 < np.isfinite(found.regret).sum() < 300
+
+
+def test_a_gradient_is_refused():
+    """Reverse mode ended in words about while loops, forward mode in 0."""
+    bound = PLAIN.bind(GAP.spec, T)
+
+    def regret(factor):
+        scaled = jax.tree.map(lambda x: x * factor if jnp.issubdtype(jnp.result_type(x), jnp.floating) else x, bound)
+        return fb.rollout(GAP, scaled, KEY, horizon=T).regret[-1]
+
+    for differentiate in (jax.grad(regret), lambda x: jax.jvp(regret, (x,), (1.0,)), jax.jit(jax.grad(regret))):
+        with refused("fb.rollout"):
+            differentiate(1.0)
