@@ -18,12 +18,14 @@ from fedbandit_jax.engine.runners import Synchronous, batch, drawn
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 # On a sphere all arms are worth the same before anything is learned, and rounding would choose among them.
 GAP = fb.envs.gap(5, 6, 4)
+FORGETS = fb.algos.Forgetting(policy=fb.algos.UCB(), memory=fb.privacy.Discounted(0.5))
 FAMILIES = {
     "FedLinUCB": fb.algos.fed_lin_ucb(schedule=4),
     "LinUCB": fb.algos.LinUCB(),
     "FedUCB": fb.algos.fed_ucb(),
     "gossip": fb.algos.GossipFedUCB(graph=fb.networks.make("ring", 5)),
     "gossip, private": fb.algos.Gossip(graph=fb.networks.make("ring", 5), schedule=4, privacy=BUDGET),
+    "forgetting": fb.algos.Federated(policy=FORGETS, schedule=4),
     "lazy, private": fb.algos.private_fed_lin_ucb(BUDGET, schedule=4),
 }
 
@@ -45,7 +47,7 @@ def play(process, key):
 
 
 @pytest.mark.parametrize("few", deep([True, False], keep=(0,)), ids=["arms last", "agents last"])
-@pytest.mark.parametrize("family", deep(list(FAMILIES), keep=(0,)))
+@pytest.mark.parametrize("family", deep(list(FAMILIES), keep=(0, 5)))
 def test_stored_and_fused_agree(family, few, key, monkeypatch):
     """And groups of agents that add up: of two, the last of which has an agent too many, or of sixteen."""
     monkeypatch.setattr("fedbandit_jax.core.choose.LANES", 64 if few else 1)
@@ -59,33 +61,6 @@ def test_stored_and_fused_agree(family, few, key, monkeypatch):
         parts, state = play(process, key)
         np.testing.assert_allclose(parts, fused, atol=1e-5)
         np.testing.assert_allclose(state.ledger.mechanism.sums.high, last.ledger.mechanism.sums.high, atol=1e-5)
-
-
-@pytest.mark.slow  # by default `test_choose_gpu` compares the kernel with stored contexts
-@pytest.mark.parametrize("make", [fb.envs.gap, fb.envs.sphere])
-def test_kernel_and_fused_agree(make, key, monkeypatch):
-    """The kernel of a GPU, in Pallas' interpreter. Agents have estimates at first, without which arms would be ties."""
-    env = make(5, 6, 4)
-    process = runner(env)
-    world, state = jax.jit(process.init)(key)
-    posterior = state.belief.posterior._replace(theta=jnp.array([[0.3], [-0.2], [0.5], [0.1]]))
-    state = state._replace(belief=state.belief._replace(posterior=posterior))
-    asked = []
-
-    def gaps(kernel):
-        monkeypatch.setattr("fedbandit_jax.core.choose.on_gpu", lambda: asked.append(kernel) or kernel)
-        step = jax.jit(lambda *carry: process.step(key, *carry))
-        now, found = (world, state), []
-        for k in range(process.n_steps):
-            *now, metrics = step(*now, jnp.int32(k))
-            assert not metrics.report.status
-            found.append(metrics.gap)
-        return np.concatenate(found)
-
-    fused, kernel = gaps(False), gaps(True)
-    assert set(asked) == {False, True}
-    assert fused.sum() > 0
-    np.testing.assert_allclose(kernel, fused, atol=1e-5)
 
 
 @pytest.mark.slow

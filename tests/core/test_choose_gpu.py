@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import deep
 
 from fedbandit_jax.core import random
 from fedbandit_jax.core.choose_kernel import FEW, LARGE, MANY, TILE, choose_by_kernel
@@ -79,12 +80,10 @@ def assert_same(found, expected):
     assert (found[0].dtype, found[1].dtype) == (jnp.int32, jnp.float32)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("n_arms", "n_agents", "n_models"),
-    [(100, 37, 37), (100, 37, 1), (1, 1, 1), (32, 8, 8), (2 * TILE // MANY + 1, LARGE + 3, 1)],
-    ids=["own", "shared", "one", "whole tiles", "many agents"],
-)
+SIZES = [(100, 37, 37), (100, 37, 1), (1, 1, 1), (32, 8, 8), (2 * TILE // MANY + 1, LARGE + 3, 1)]
+
+
+@pytest.mark.parametrize(("n_arms", "n_agents", "n_models"), deep(SIZES, keep={1}))
 def test_equals_stored_contexts(n_arms, n_agents, n_models):
     """Whether the last tile is full or not, and whose model it is. Some agents alone draw as they do among all."""
     shared, own, agents = known(n_agents, n_models)

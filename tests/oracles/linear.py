@@ -32,13 +32,13 @@ class Tree:
 
 
 class Batches:
-    """Every batch sum is sent once, and the server adds up what it got."""
+    """Every batch sum is sent once, and the server adds up what it got, perhaps with less weight on what is old."""
 
-    def __init__(self):
-        self.total = 0.0
+    def __init__(self, decay=1.0):
+        self.total, self.decay = 0.0, decay
 
     def release(self, k, gamma, noise):
-        self.total = self.total + gamma + noise
+        self.total = self.decay * self.total + gamma + noise
         return self.total
 
 

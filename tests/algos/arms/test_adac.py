@@ -66,15 +66,6 @@ def test_bounds_hold_with_the_noise_of_all_phases(key, sums):
     assert stats.binomtest(below[1], seeds, 1 / int(n.sum()), "greater").pvalue < 1e-6
 
 
-def test_as_phases_grow_the_bound_is_that_of_d():
-    """The moments of a fixed number of phases fade: N users of one phase have the bound of N d(p, q) <= log t."""
-    bound = A.PhasedKLUCB(A.CDPSE(0.5)).bind(ARMS.spec, 10**6)
-    n, p = 200_000, 0.3
-    big = dataclasses.replace(bound, users=np.where(np.arange(len(bound.users)) == 0, n, bound.users).astype(np.int32))
-    q = indices(big, 1, [n * p])[0]
-    assert n * divergence(p, q, 0.5) == pytest.approx(math.log(n), rel=0.05)
-
-
 def test_lower_bound():
     """Lai & Robbins without privacy. It grows as epsilon falls, in the end like 1 / epsilon."""
     means = [0.5, 0.6, 0.3]

@@ -78,8 +78,6 @@ FORGED = {
     "steps that are no integer": lambda: on_a_grid(4096.5, 4096.0),
     "no steps": lambda: on_a_grid(0.0, 1.0),
     "noise beyond its words": lambda: on_a_grid(1.0, 2.0**26),
-    "less asked than given": lambda: replace(bound(), epsilon=0.9),
-    "no delta": lambda: replace(bound("Dist-CDP-SE"), delta=0.0),
 }
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from four_arms import INIT, STEP
-from helpers import deep, refused
+from helpers import deep
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.loops.ledger import LEFT_OUT
@@ -130,13 +130,3 @@ def test_few_rewards_make_wide_radii():
     assert kept([0, 4, 8], [8, 8, 8]) == [False, False, True]
     assert kept([0, 2, 2], [8, 4, 2]) == [False, True, True]  # 0 + 0.1, 0.5 + 0.2 and 1 - 0.4
     assert kept([0, 4, 8], [0, 8, 8]) == [True, False, True]
-
-
-def test_users_are_numbers(key):
-    @fb.pytree
-    class Wrong(Written):
-        def comers(self, key, size):
-            return jnp.zeros(size)
-
-    with refused("env.comers"):
-        fb.simulate(Wrong(rewards=np.ones((K, 1024)), who=()), elimination(USERS(3, 1)), horizon=99, key=key, seeds=1)

@@ -91,16 +91,6 @@ def test_certificate_is_of_the_samples():
     assert half.epsilon_exact == pytest.approx(fb.privacy.gaussian_epsilon(mu * 2**0.5, 0.01), rel=1e-6)
 
 
-def test_the_cost_of_samples():
-    """A constant needs less noise than a factor for means of many users; one user a phase costs like T."""
-    one, other = (A.ThompsonArms(1.0, inflate=how).bind(ARMS.spec, 10**5) for how in ("constant", "factor"))
-    ratio = (one.std / one.steps) / (other.std / other.steps)
-    assert ratio[0] == pytest.approx(1, abs=0.1)  # most samples may follow the first phase
-    assert ratio[5] < 0.3
-    costs = [spent(paths(phases(5, 1, t), 4, t), 1 / np.cumsum(phases(5, 1, t))) for t in (2000, 4000)]
-    assert costs[1] / costs[0] == pytest.approx(2, rel=0.02)
-
-
 def test_without_privacy_it_is_thompson_sampling(key):
     """At a large epsilon nothing is added: the variance is c / (N + 1), and its own epsilon is stated."""
     for how in ("constant", "factor"):
@@ -112,16 +102,14 @@ def test_without_privacy_it_is_thompson_sampling(key):
         assert 0 < certify(bound).epsilon_exact < 5
 
 
-def test_noise_on_sums_is_paid_for_once():
-    """Without privacy both algorithms have the same samples. At equal epsilon exact sums need far more noise."""
+def test_both_are_thompson_sampling():
+    """Without privacy both algorithms have the same samples."""
     plain, exact = (algo.bind(ARMS.spec, 10**5) for algo in (A.PhasedThompson(growth=2), A.ThompsonArms(1e5)))
     users = np.cumsum(exact.sizes, dtype=float)[: exact.n_batches // 4]
     np.testing.assert_array_equal(plain.users, exact.sizes)
     np.testing.assert_allclose(
         plain.radius[: len(users)], exact.std[: len(users)] / exact.steps / (users + 1), rtol=1e-5
     )
-    sums, samples = (algo.bind(ARMS.spec, 10**5) for algo in (A.PhasedThompson(A.CDPSE(1.0)), A.ThompsonArms(1.0)))
-    assert sums.protocol.stds()[0] < 0.1 * samples.std[0] / samples.steps
 
 
 @pytest.mark.parametrize(

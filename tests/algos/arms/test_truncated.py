@@ -68,47 +68,6 @@ def test_intervals_hold(trust):
     assert np.median(errors) > unaware[0, 2]
 
 
-def test_levels_grow_with_the_batch():
-    """For k = 2 like sqrt(n) at a server, n^(1/4) for flipped bits, less a logarithm; lies or light tails stop it."""
-    sizes = 4.0 ** np.arange(3, 13)
-    about = dict(n_arms=5, p=P, moment=1.0)
-
-    def growth(**more):
-        level, _ = radii.truncated(sizes, 1.0, 1.0, **{**about, "order": 2.0, **more})
-        return np.diff(np.log(level)) / math.log(4)
-
-    np.testing.assert_allclose(growth()[4:], 0.5, atol=0.06)
-    np.testing.assert_allclose(growth(stretch=3.0)[4:], 0.25, atol=0.05)
-    assert growth(share=0.1)[4:].max() < 0.02
-    assert growth(order=16.0)[4:].max() < 0.07
-    bits = dict(order=2.0, share=0.01, stretch=8.0)
-    levels = [radii.truncated(sizes[-1:], 0, 0, **about, **bits, reach=reach)[0][0] for reach in (1, 8)]
-    assert levels[1] < 0.6 * levels[0]  # messages that are corrupted make it smaller
-
-
-def test_noise_has_the_grown_scale(key):
-    """Discrete Laplace of scale 2 M / epsilon in units of reward, and not of the level before."""
-    bound = A.TruncatedSE(A.CDPSE(0.5, growth=4)).bind(ARMS.spec, 10**5)
-    found, k, n = certify(bound), 5, 4000
-    nothing = tuple(jnp.full(4, -jnp.inf) for _ in range(2)), (jnp.ones(4, bool), jnp.zeros(4, bool))
-
-    def one(key):
-        own = jax.random.split(key, 2)
-        total = bound.collect(own[0], own[1], jnp.int32(k), *nothing)
-        return bound.protocol.decode(own[1], jnp.int32(k), wide.Wide(total.high[None], total.low[None])).sums[0]
-
-    noise = 2 * bound.level[k] * np.asarray(jax.jit(jax.vmap(one))(jax.random.split(key, n)), float)
-    g = float(bound.protocol.steps[k])
-    for scale, fits in ((2 * bound.level[k] / 0.5, True), (2 * bound.level[k - 1] / 0.5, False)):
-        law = stats.dlaplace(2 * bound.level[k] / g / scale)
-        steps = np.round(noise * g / (2 * bound.level[k]))
-        assert (stats.kstest(steps + 0.0, law.cdf).pvalue > 1e-4) == fits
-    assert noise.std() == pytest.approx(2**0.5 * 2 * bound.level[k] / 0.5, rel=0.06)
-    last = np.flatnonzero(bound.protocol.users).max()
-    assert found.noise_std == pytest.approx(2 * bound.level[last] * bound.protocol.stds()[last])
-    assert "finite" in found.adjacency
-
-
 def test_flips_have_their_probability():
     """What is measured is what is stated, and three fifths of it are not."""
     sums = A.RRSE(1.0).bind(ARMS.spec, 40).protocol
@@ -157,13 +116,6 @@ def test_noise_that_flips_no_bits_is_refused(kind):
     other = kind(size=np.full(len(bound.protocol.users), 50.0, np.float32))
     found = certify(dataclasses.replace(bound, protocol=dataclasses.replace(bound.protocol, noise=other)))
     assert (found.claim, "flips no bits" in found.reason) == ("none", True)
-
-
-@pytest.mark.parametrize("level", [math.nan, math.inf, 0.0, -1.0, 1e-40])
-def test_levels_are_numbers(level):
-    bound: Any = A.TruncatedSE(A.CDPSE(1.0)).bind(ARMS.spec, 1000)
-    assert certify(bound).claim == "certified"
-    assert certify(dataclasses.replace(bound, level=np.full_like(bound.level, level))).claim == "none"
 
 
 def test_corrupted_users_are_not_protected(key):

@@ -98,26 +98,6 @@ def test_where_a_contribution_becomes_zero_rewards_do_not_change():
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({}, "the key of all noise, curves"),
-        ({"learns_in_batch": True}, "actions inside a batch, which use raw statistics"),
-        ({"trust": "secagg"}, "silos that drop out, collude with the server, or subtract their own share"),
-        ({"trust": "shuffle_vector_sum"}, "silos that show the server their own bits, or send none"),
-        ({"schedule": S.LogDet()}, "when silos ask for synchronisations, and which of them"),
-    ],
-)
-def test_what_is_not_covered_is_said(options, words):
-    assert any(words in sentence for sentence in certificate(**options).not_covered)
-
-
-def test_endless_runs_are_refused():
-    """A certificate is read from what would run, whose variances are listed."""
-    with refused("horizon"):
-        certificate(horizon=25 * 80_000_000)
-
-
-@pytest.mark.parametrize(
     ("spec", "horizon", "delta", "users"),
     [
         (UNIT, 1000, 1e-4, "10,000"),  # M T arrivals, all of whom are new
@@ -146,9 +126,3 @@ def test_warnings_of_other_families():
     for wrong in (0, -3, 2.5):
         with refused("n_visits", wrong):
             certificate().among(wrong)
-
-
-def test_one_screen():
-    lines = str(certificate(learns_in_batch=True)).splitlines()
-    assert len(lines) <= 24
-    assert max(map(len, lines)) <= 100

@@ -4,11 +4,9 @@ import dataclasses
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import Told, refused, regrets, workload
-from oracles import linear as oracles
+from helpers import Told, refused, workload
 
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import NoiseLaw, Released, certify
@@ -36,54 +34,6 @@ def test_the_policy_within_is_shown_weighted_sums(name):
         np.testing.assert_allclose(belief.within[4:], [*w[:, :-1].ravel(), *w[:, -1]], atol=1e-5)
         np.testing.assert_allclose(belief.within[:2], [k, a @ counts], rtol=1e-5)
         assert int(belief.rounds) == math.ceil(round(a @ counts / 2, 4))  # of two agents
-
-
-class Discounts(oracles.Batches):
-    def release(self, k, gamma, noise):
-        self.total = 0.8 * self.total + gamma
-        return self.total
-
-
-def test_d_lin_ucb_by_numpy(script, key):
-    """Russac et al. (2019), Algorithm 1, in batches of 3, on the script; widths as the docstring says."""
-    batch, horizon, d, m, n = 3, 30, script.spec.dim, script.spec.n_agents, 10
-    policy = Forgetting(policy=UCB(exploration_scale=0.4), memory=Discounted(0.8))
-    algo = fb.algos.Federated(policy=policy, schedule=batch)
-    found = regrets(script, algo.bind(script.spec, horizon), horizon, key)
-
-    def choose(t, i, contexts, v, u):
-        rounds = batch * sum(0.8**j for j in range(t // batch))
-        log_term = 2 * math.log(n / 0.01) + d * math.log1p(m * math.ceil(rounds) / d)
-        return oracles.argmax_ucb(contexts, v, u, 0.4 * (1.0 + 0.5 * math.sqrt(log_term)))
-
-    expected, *_ = oracles.scheduled(
-        script, horizon, choose, lambda t, *_: t % batch == batch - 1, first=1.0, later=1.0, learns=False,
-        silo=Discounts(),
-    )  # fmt: skip
-    np.testing.assert_allclose(found, expected, atol=2e-5)
-
-
-def test_arms_are_scored_alike_with_and_without_contexts():
-    """`scorer` has the width of `indices`, that of the weighted number of rounds, whatever the round is."""
-    policy = Forgetting(policy=UCB(), memory=Discounted(0.5)).bind(NoiseLaw(4, 3, np.zeros(5)))
-    belief, update = policy.start(3), jax.jit(policy.update)
-    for k in range(5):
-        sums = np.float32((k + 1) * np.eye(3)), np.ones(3, np.float32), np.float32(40 * (k + 1)), np.float32(0)
-        belief = update(np.int32(k), belief, Released(*sums))
-    contexts = np.random.default_rng(0).normal(size=(4, 2, 3)).astype(np.float32)
-
-    @jax.jit
-    def scored(belief, contexts):
-        offered = fb.Round(contexts)
-        prepared = policy.prepare(belief, offered, False)
-        scorer = policy.scorer(jnp.int32(50), prepared)
-        rounds = jnp.int32(math.ceil(10 * sum(0.5**j for j in range(5))))
-        widths = scorer.width, policy.policy.scorer(rounds, prepared.within).width
-        indices = policy.indices(jax.random.key(0), jnp.int32(50), prepared, offered)
-        return widths, (indices.T, scorer.worth(list(jnp.moveaxis(contexts, -1, 0))))
-
-    for one, other in scored(belief, contexts):
-        np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
 def test_a_policy_that_is_put_in_after_binding_is_seen():
