@@ -1,4 +1,7 @@
-"""Linear algebra for policies on released statistics: projections, and Gaussian beliefs from precision matrices."""
+"""Linear algebra for policies on released statistics: projections, and Gaussian beliefs from precision matrices.
+
+A `TypeError` names an argument that is no array of floats, or of the wrong shape.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,6 @@ from fedbandit_jax.core import lapack, random, ridge, validate
 
 def project(gram: Float[Array, "d d"]) -> Float[Array, "d d"]:
     """Projects a symmetric matrix to the nearest positive semidefinite one: negative eigenvalues become 0.
-
-    Raises:
-        TypeError: it is not a square array of floats.
 
     Example:
         >>> project(jnp.array([[1.0, 0.0], [0.0, -2.0]])).round(3).tolist()
@@ -41,9 +41,6 @@ class GaussianBelief(NamedTuple):
     def solve(cls, precision: Float[Array, "d d"], bias: Float[Array, " d"]) -> GaussianBelief:
         """Makes the belief with precision P, symmetric, and mean P^-1 b; not finite if P is not positive definite.
 
-        Raises:
-            TypeError: they are not arrays of floats, or their shapes disagree.
-
         Example:
             >>> GaussianBelief.solve(4 * jnp.eye(2), jnp.ones(2)).mean.tolist()
             [0.25, 0.25]
@@ -60,9 +57,6 @@ class GaussianBelief(NamedTuple):
             key: key of the draw.
             scale: factor >= 0 on all standard deviations; may be traced.
 
-        Raises:
-            TypeError, ValueError: `key` is not a key, or `scale` is not a number >= 0 or a float array of shape ().
-
         Example:
             >>> belief = GaussianBelief(jnp.ones(2), jnp.eye(2))
             >>> belief.sample(jax.random.key(0), scale=0).tolist()
@@ -77,11 +71,7 @@ class GaussianBelief(NamedTuple):
         return self.mean + scale * _times(self.root, z)
 
     def std(self, contexts: Float[Array, "K d"]) -> Float[Array, " K"]:
-        """Returns standard deviations sqrt(x' P^-1 x) of <x, theta> for every feature vector x.
-
-        Raises:
-            TypeError: they are not an array of floats, or not as long as the mean.
-        """
+        """Returns standard deviations sqrt(x' P^-1 x) of <x, theta> for every feature vector x."""
         _check("contexts", contexts, _rows(contexts), len(self.mean))
         half = _times(contexts, self.root)
         return jnp.sqrt((half * half).sum(-1))

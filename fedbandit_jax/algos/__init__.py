@@ -1,6 +1,6 @@
 """Federated bandit algorithms: classes are recipes, and functions put recipes together under the names of papers.
 
-`fb.simulate` binds a recipe to an environment and a horizon and runs it.
+`fb.simulate` binds a recipe to an environment and a horizon and runs it. docs/zoo.md has an example of every recipe.
 """
 
 from fedbandit_jax.algos.arms.adac_ucb import AdaCUCB as AdaCUCB

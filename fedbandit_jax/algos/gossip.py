@@ -15,13 +15,14 @@ from fedbandit_jax import networks
 from fedbandit_jax.algos.loops.cliques import CliqueLoop
 from fedbandit_jax.algos.loops.gossip import GossipLoop
 from fedbandit_jax.algos.loops.own_rows import REFRESH
-from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB, privatizer
+from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB
 from fedbandit_jax.algos.policies.ucb import UCB
 from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Spec
 from fedbandit_jax.networks import Network
+from fedbandit_jax.privacy.mechanism import as_mechanism
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.schedules import Every, Geometric, LogDet
 
@@ -144,8 +145,8 @@ class GossipFedUCB(NetworkRecipe):
     Args:
         graph: as in `NetworkRecipe`.
         gamma: as in `NetworkRecipe`; also the number of estimators.
-        privacy: a budget (then PRIVATIZER) or an `fb.privacy.Mechanism` with trust "silo_local_matrix" or "silo_local";
-            None: no noise.
+        privacy: a budget (then PRIVATIZER, as in `fed_ucb`) or an `fb.privacy.Mechanism` with trust "silo_local_matrix"
+            or "silo_local"; None: no noise.
         policy: width and spectral bounds, as in `fed_ucb`.
         schedule: `fb.schedules.LogDet(threshold, trigger)`, with D divided by 1 + L^2 = 2 (line 6), for features of
             norm at most L = 1. T is the number of uses of an estimator, ceil(T / gamma).
@@ -153,15 +154,6 @@ class GossipFedUCB(NetworkRecipe):
 
     Raises:
         ValueError: when bound, also if the graph has another number of nodes than there are agents.
-
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> env = fb.envs.sphere(n_agents=6, n_arms=5, dim=3, rewards="bernoulli")
-        >>> algo = fb.algos.GossipFedUCB(
-        ...     graph=fb.networks.make("ring", 6), gamma=2, schedule=fb.schedules.LogDet(5.0)
-        ... )
-        >>> algo.certificate(env.spec, horizon=100).claim
-        'none'
 
     Reference: Dubey & Pentland (2020), Section 4.2, Algorithm 3, Theorem 2 and Remark 5.
     """
@@ -178,7 +170,7 @@ class GossipFedUCB(NetworkRecipe):
             raise BadType("schedule", must, self.schedule)
         if self.schedule.max_syncs is not None:
             raise BadValue("schedule", "must have max_syncs=None, as no agent sees all synchronisations", self.schedule)
-        object.__setattr__(self, "privacy", privatizer(self.privacy))
+        object.__setattr__(self, "privacy", as_mechanism(self.privacy, trust="silo_local_matrix"))
         super().__post_init__()
 
     @property

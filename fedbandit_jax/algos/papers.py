@@ -10,7 +10,7 @@ from typing import Any
 
 from fedbandit_jax.algos.clusters.fclub import FCLUB
 from fedbandit_jax.algos.federated import AsyncFederated, Federated
-from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB, privatizer
+from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB
 from fedbandit_jax.algos.policies.phased_elimination import PhasedElimination
 from fedbandit_jax.algos.policies.ucb import UCB
 from fedbandit_jax.core import validate
@@ -93,8 +93,9 @@ def fed_ucb(
     """Makes FedUCB with a controller: LinUCB agents that all synchronise when one of them has learned enough.
 
     Agent i plays argmax <x, theta_i> + beta_i ||x||_{V_i^-1} on the releases of the last synchronisation and its own
-    statistics since. At a synchronisation every silo adds symmetric Gaussian noise to the joint matrix of its batch, by
-    a binary tree (PRIVATIZER, Algorithm 2). It shifts the sum by 2 Lambda I. Lambda bounds the noise's norm.
+    statistics since. At a synchronisation every silo adds symmetric Gaussian noise to the joint matrix [x y]'[x y] of
+    its batch, by a binary tree (PRIVATIZER, Algorithm 2). Its silos send prefix sums, which are post-processing of our
+    messages. It shifts the sum by 2 Lambda I. Lambda bounds the noise's norm.
     `Result.communication` counts these sums, but not the one-bit requests.
 
     Trust is silo-local: each silo adds the noise. Users trust their silo, but neither the controller nor other silos.
@@ -132,7 +133,7 @@ def fed_ucb(
     Algorithm 3, restate it.
     """
     name = name if name is not None else "FedUCB" if privacy is None else "Private-FedUCB"
-    privacy = privatizer(privacy)
+    privacy = as_mechanism(privacy, trust="silo_local_matrix")
     return Federated(policy=policy, schedule=schedule, privacy=privacy, learns_in_batch=learns_in_batch, name=name)
 
 
@@ -178,14 +179,6 @@ def adac_oful(
         privacy: a budget, an `fb.privacy.Mechanism` with release "input_perturbation", or None.
         policy, schedule, name: as in `Federated`; batches double by default, and the width is for the known noise.
 
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> env = fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")
-        >>> algo = fb.algos.adac_oful(fb.privacy.Budget(1.0, 0.1))
-        >>> certificate = algo.certificate(env.spec, horizon=100)
-        >>> certificate.claim, certificate.releases, certificate.releases_per_user
-        ('certified', 4, 1.0)
-
     Reference: Azize & Basu (2024), "Concentrated differential privacy for bandits", AdaC-OFUL. DEVIATION azize2024:
     batches end when the number of rounds has doubled, not det V. The paper's contexts are public and V exact. Here x x'
     is released with noise. The width is for the known noise.
@@ -216,12 +209,6 @@ def dp_dpe(
         privacy: a budget, an `fb.privacy.Mechanism` with release "input_perturbation", or None.
         schedule: as in `Federated`; a phase is the time between two synchronisations.
         name: label in results.
-
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> algo = fb.algos.dp_dpe([[1.0, 0.0], [0.0, 1.0]], fb.privacy.Budget(1.0, 0.1))
-        >>> algo.name, algo.privacy.release
-        ('DP-DPE', 'input_perturbation')
 
     Reference: Li, Zhou & Ji (2022), Algorithm 1.
     """

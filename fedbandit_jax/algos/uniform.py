@@ -60,9 +60,6 @@ class Uniform(Chance):
     Args:
         name: label in results.
 
-    Raises:
-        TypeError: if `name` is not a string.
-
     Example:
         >>> import jax, fedbandit_jax as fb
         >>> env = fb.envs.sphere(n_agents=20, n_arms=30, dim=5)
@@ -97,9 +94,6 @@ class UniformArms(Chance, ArmAlgorithm):
 
     Args:
         name: label in results.
-
-    Raises:
-        TypeError: if `name` is not a string.
 
     Example:
         >>> import jax, fedbandit_jax as fb

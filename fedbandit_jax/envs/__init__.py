@@ -1,4 +1,7 @@
-"""Environments, which decide arrivals, offers and rewards."""
+"""Environments, which decide arrivals, offers and rewards.
+
+Constructors raise a ValueError or TypeError that names a wrong argument and its value.
+"""
 
 from fedbandit_jax.envs.arms import ContaminatedArms as ContaminatedArms
 from fedbandit_jax.envs.arms import ParetoArms as ParetoArms

@@ -233,9 +233,6 @@ def community(
         n_servers, n_arms, rewards, noise_std, shape: as in `clustered`; with "bernoulli" every mean must be in [0, 1].
         arrivals: as in `clustered`. Weight i belongs to the i-th user after the permutation, not to row i of `thetas`.
 
-    Raises:
-        ValueError, TypeError: an argument is invalid, or shapes disagree.
-
     Example:
         >>> import numpy as np, fedbandit_jax as fb
         >>> eye = np.eye(2)

@@ -87,9 +87,6 @@ def drift(env: Any, when: int | tuple[int, ...], how: str = "jump") -> Drift:
             round to the next, with the environment's law of theta* in every round. After the last round of a tuple
             theta* stays. It needs `sphere` or `gap` with fresh contexts.
 
-    Raises:
-        ValueError, TypeError: an argument is invalid, or does not fit the environment.
-
     Example:
         >>> import jax, fedbandit_jax as fb
         >>> env = fb.envs.drift(fb.envs.sphere(n_agents=3, n_arms=5, dim=4), when=100)

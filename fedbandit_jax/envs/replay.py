@@ -87,9 +87,6 @@ def replay(
         n_agents: number M <= Q of silos.
         rewards, noise_std, shape: as in `sphere`; with "bernoulli" every mean must be in [0, 1].
 
-    Raises:
-        ValueError, TypeError: an argument is invalid, or shapes disagree.
-
     Example:
         >>> import numpy as np, fedbandit_jax as fb
         >>> table = np.eye(4, dtype=np.float32)
@@ -191,9 +188,6 @@ def script(
         means: mean rewards for the regret; by default the answers.
         users: user of each silo, integers >= 0; by default every user is new.
         fixed_contexts: whether all rounds offer the same contexts, which are then public.
-
-    Raises:
-        ValueError, TypeError: an array is not finite, shapes disagree, or `fixed_contexts` is wrong.
 
     Example:
         >>> env = script([[[[1.0, 0.0], [0.0, 1.0]]]], [[[0.0, 1.0]]])

@@ -95,9 +95,6 @@ class LogDet(_LogDet):
             g_i > D for any Dt, as He et al. (2022) do. If the determinant may grow by the factor 1 + alpha, D = ln(1 +
             alpha).
         max_syncs: most synchronisations in a run, for less noise; default: one per round.
-
-    Raises:
-        ValueError, TypeError: if an argument is not one of these; the message names it and its value.
     """
 
     @override
@@ -220,8 +217,7 @@ class PrivateLogDet(_LogDet):
         share: part of the budget's epsilon for the tests, in (0, 1). The releases have the rest.
 
     Raises:
-        ValueError, TypeError: if an argument is not one of these. When bound, also without a budget, or if share *
-            epsilon is below 1e-5.
+        ValueError: when bound without a budget, or if share * epsilon is below 1e-5.
 
     Example:
         >>> PrivateLogDet(share=1.0)

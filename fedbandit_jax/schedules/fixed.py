@@ -46,9 +46,6 @@ class Every(Schedule):
         batch: B >= 1, rounds between two synchronisations. If B does not divide the horizon T, the last T mod B rounds
             are never synchronised.
 
-    Raises:
-        ValueError, TypeError: if B is not an integer >= 1; the message names it and its value.
-
     Example:
         >>> Every(25).n_syncs(1_000)
         40
@@ -149,9 +146,6 @@ class Geometric(Fixed):
     Args:
         growth: factor by which the number of rounds grows, in [1.001, 10^6].
         first: rounds before the first synchronisation, >= 1.
-
-    Raises:
-        ValueError, TypeError: if an argument is out of its range; the message names it and its value.
 
     Example:
         >>> Geometric(1.5, first=10).rounds(100).tolist()

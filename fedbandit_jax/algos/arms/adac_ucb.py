@@ -28,14 +28,6 @@ class AdaCUCB(OneArm):
         sums: as in `OneArm`, also for confidence radii and the growth of batches.
         name: label in results.
 
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> env = fb.envs.arms(n_arms=5, instance="easy")
-        >>> algo = fb.algos.AdaCUCB(fb.algos.DistDPSE(0.5, radius="exact"))
-        >>> certificate = algo.certificate(env.spec, horizon=20_000)
-        >>> certificate.claim, certificate.notion, round(certificate.epsilon_exact, 3)
-        ('certified', 'pure DP', 0.5)
-
     Reference: Azize & Basu (2024), "Concentrated differential privacy for bandits", AdaC-UCB. With Laplace noise, for
     pure DP, it is AdaP-UCB of Azize & Basu (2022), "When privacy meets partial information". DEVIATION azize2024
     AdaC-UCB: the failure probability of the width does not fall with t. Noise is integer noise. First batches have two

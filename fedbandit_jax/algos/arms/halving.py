@@ -59,14 +59,6 @@ class SequentialHalving(OfSums):
     Raises:
         ValueError: as `sums`. When bound also if the budget is out of range.
 
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> env = fb.envs.arms(means=[0.3, 0.5, 0.7], rewards="bernoulli")
-        >>> algo = fb.algos.SequentialHalving(fb.algos.DistDPSE(0.5), budget=1_000)
-        >>> certificate = algo.certificate(env.spec, horizon=20_000)
-        >>> certificate.claim, certificate.notion, round(certificate.epsilon_exact, 3)
-        ('certified', 'pure DP', 0.5)
-
     Reference: Karnin, Koren & Somekh (2013), "Almost optimal exploration in multi-armed bandits". DEVIATION karnin2013:
     sums are noisy, and ours. DP-BAI of Chen, Karthik, Chee & Tan (2024) has the same aim by another design.
     """

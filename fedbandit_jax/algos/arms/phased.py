@@ -138,13 +138,6 @@ class PhasedKLUCB(InPhases):
     probability at most 1 / t. (This leaves out sums that wrap around.) It holds for all laws of rewards in [0, 1] that
     do not change over time. Arguments are those of `InPhases`, and privacy is as in `OneArm`.
 
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> env = fb.envs.arms(means=[0.3, 0.5, 0.7], rewards="bernoulli")
-        >>> certificate = fb.algos.PhasedKLUCB(fb.algos.DistDPSE(0.5)).certificate(env.spec, horizon=20_000)
-        >>> certificate.claim, certificate.notion, round(certificate.epsilon_exact, 3)
-        ('certified', 'pure DP', 0.5)
-
     Reference: after DP-KLUCB of Azize et al. (2025), which has Laplace noise at a trusted server. Phases and evidence
     are ours.
     """

@@ -62,13 +62,6 @@ class PhasedThompson(OneArm):
 
     Raises:
         ValueError: when bound, also if T has fewer than K b users.
-
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> env = fb.envs.arms(means=[0.3, 0.5, 0.7], rewards="bernoulli")
-        >>> certificate = fb.algos.PhasedThompson(fb.algos.DistDPSE(0.5)).certificate(env.spec, horizon=20_000)
-        >>> certificate.claim, certificate.notion, round(certificate.epsilon_exact, 3)
-        ('certified', 'pure DP', 0.5)
     """
 
     first: int | None = None

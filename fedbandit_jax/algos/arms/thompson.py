@@ -175,13 +175,6 @@ class ThompsonArms(Recipe):
     Raises:
         ValueError: when bound, also if T has fewer than K b users, or epsilon needs noise of more than 2^20 rewards.
 
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> env = fb.envs.arms(means=[0.3, 0.5, 0.7], rewards="bernoulli")
-        >>> certificate = fb.algos.ThompsonArms(1.0).certificate(env.spec, horizon=20_000)
-        >>> certificate.claim, certificate.trusted, round(certificate.epsilon_exact, 3)
-        ('certified', 'server', 1.0)
-
     Reference: after Ou, Avella Medina & Cummings (2024), whose pre-pulls b and factor c these are.
     """
 

@@ -123,13 +123,6 @@ class TopTwo(InPhases):
     Raises:
         ValueError: when bound also if sums wrap around too often for `failure`.
 
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> env = fb.envs.arms(means=[0.3, 0.5, 0.7], rewards="bernoulli")
-        >>> certificate = fb.algos.TopTwo(fb.algos.DistDPSE(0.5)).certificate(env.spec, horizon=20_000)
-        >>> certificate.claim, certificate.notion, round(certificate.epsilon_exact, 3)
-        ('certified', 'pure DP', 0.5)
-
     Reference: the rule and its proof are ours. They follow the Top Two rules of Azize, Jourdan, Al Marjani & Basu
     (2023) and Jourdan & Azize (2025). We read only the abstracts.
     """

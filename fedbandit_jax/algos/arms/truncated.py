@@ -88,14 +88,6 @@ class TruncatedSE(OfSums):
     Raises:
         ValueError: as `sums`, and if `sums` has a `unit`.
 
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> env = fb.envs.arms(means=[0.3, 0.5, 0.9], rewards="pareto", shape=3.0)
-        >>> algo = fb.algos.TruncatedSE(fb.algos.DistDPSE(0.5), moment=1.1, order=2.0)
-        >>> certificate = algo.certificate(env.spec, horizon=20_000)
-        >>> certificate.claim, certificate.notion, round(certificate.epsilon_exact, 3)
-        ('certified', 'pure DP', 0.5)
-
     Reference: ours, after the abstracts of Wu et al. (2023) and Zhou & Zhang (2024).
     """
 

@@ -82,15 +82,6 @@ class CLUB(ClusteringRecipe):
         alpha_edge: factor of the distance above which a link is cut, > 0. With inf no link is ever cut.
         regularization, failure, subgaussian, theta_norm, exploration_scale, name: as in `ClusteringRecipe`.
 
-    Raises:
-        ValueError: when bound, also if the environment's users are not identified.
-
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> env = fb.envs.clustered(n_users=6, n_servers=2, n_clusters=2, dim=4)
-        >>> fb.algos.CLUB().certificate(env.spec, horizon=300).claim
-        'none'
-
     Reference: Gentile, Li & Zappella (2014), Figure 1; a baseline in Liu et al. (2022), Section 5. DEVIATION
     gentile2014: the graph is complete at first, not random. The confidence width is the one for linear bandits, as in
     all clustering algorithms here.

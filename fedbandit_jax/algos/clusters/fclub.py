@@ -72,15 +72,6 @@ class FCLUB(ClusteringRecipe):
         ValueError: when bound, also if the environment's users are not identified or, with a budget, if its feature
             vectors may be longer than 1.
 
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> env = fb.envs.clustered(n_users=8, n_servers=2, n_clusters=2, dim=4)
-        >>> private = fb.algos.FCLUB(fb.privacy.Budget(1.0, 0.1))
-        >>> private.certificate(env.spec, 500).claim
-        'none'
-        >>> private.replace(alpha_1=float("inf"), trigger="count").certificate(env.spec, 500).claim
-        'certified'
-
     Reference: Liu et al. (2022), Algorithms 1-5, Lemma 1. DEVIATION liu2022 Alg. 2 l. 4: if no cluster changes in a
     phase, the sum released at its beginning has the noise of a new tree. But the old tree goes on. As printed, its
     noise would no longer add up to one prefix sum's. DEVIATION liu2022 Alg. 2 l. 7: global clusters are connected

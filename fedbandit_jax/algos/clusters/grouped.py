@@ -47,13 +47,6 @@ class Grouped(PolicyRecipe):
     Raises:
         ValueError: when bound, also if the environment's users do not return.
 
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> env = fb.envs.clustered(n_users=12, n_servers=3, n_clusters=2, dim=5)
-        >>> algo = fb.algos.Grouped(privacy=fb.privacy.Budget(1.0, 0.1))
-        >>> algo.certificate(env.spec, horizon=1_000).claim
-        'certified'
-
     Reference: ours. Clusters of users are from Gentile, Li & Zappella (2014). The noise is from Zhou & Chowdhury
     (2024), Algorithm 2, with a silo for each user.
     """

@@ -103,7 +103,6 @@ class LinUCB(Recipe):
         name: label in results.
 
     Raises:
-        TypeError: if `policy` is not a `UCB`, or `name` not a string.
         ValueError: when bound to an environment with one agent and returning users, if its `confidence` is not
             "theory".
 

@@ -217,15 +217,6 @@ class SCLUB(ClusteringRecipe):
         alpha_p: factor of the differences between arrival rates, > 0; with inf rates do not matter.
         regularization, failure, subgaussian, theta_norm, exploration_scale, name: as in `ClusteringRecipe`.
 
-    Raises:
-        ValueError: when bound, also if the environment's users are not identified.
-
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> env = fb.envs.clustered(n_users=6, n_servers=2, n_clusters=2, dim=4)
-        >>> fb.algos.SCLUB().certificate(env.spec, horizon=300).claim
-        'none'
-
     Reference: Li, Chen & Leung (2019), Algorithms 1-3; a baseline in Liu et al. (2022), Section 5. DEVIATION li2019
     Alg. 3: after a round, only the served user's cluster is compared with others. All other pairs are compared after
     rounds of their own users.

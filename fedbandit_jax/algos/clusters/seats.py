@@ -193,6 +193,9 @@ class ClusteringRecipe(Exploration, Recipe):
             consists of equal users (Lemma 1 of Liu et al. 2022). Before that nothing is proved.
         subgaussian, theta_norm, exploration_scale: as in `UCB`.
         name: label in results; by default the name of the algorithm.
+
+    Raises:
+        ValueError: when bound, also if the environment's users are not identified.
     """
 
     factors: ClassVar[tuple[str, ...]] = ()  # parameters that are factors of a distance: > 0, may be infinite

@@ -122,8 +122,7 @@ class Forgetting(Policy):
         memory: `fb.privacy.Discounted(decay)` or `fb.privacy.Window(batches)`.
 
     Raises:
-        ValueError, TypeError: an argument is out of range or of the wrong type. When bound, also if there are more than
-            2,048 synchronisations with noise.
+        ValueError: when bound, also if there are more than 2,048 synchronisations with noise.
 
     Example:
         >>> import fedbandit_jax as fb

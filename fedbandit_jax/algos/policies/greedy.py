@@ -57,15 +57,6 @@ class Greedy(Policy):
     Args:
         shrinkage: c >= 0; the default was best of 3, 6, 12, 24 and 50 within errors, on other seeds than any table's.
         regularization: the least lambda, > 0.
-
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> env = fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")
-        >>> statistic = fb.privacy.Linear(centred=True, gram_scale=0.5)
-        >>> mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release="blt", statistic=statistic)
-        >>> algo = fb.algos.Federated(policy=fb.algos.Greedy(), schedule=10, privacy=mechanism)
-        >>> algo.certificate(env.spec, horizon=50).claim
-        'certified'
     """
 
     keeps_matrix = True
@@ -115,13 +106,6 @@ class EpsilonGreedy(Policy):
         explore: c >= 0, about how many rounds are random for every factor e of the rounds.
         shrinkage: lambda in standard deviations of the noise, >= 0.
 
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> env = fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")
-        >>> algo = fb.algos.Federated(policy=fb.algos.EpsilonGreedy(), privacy=fb.privacy.Budget(1.0, 0.1))
-        >>> algo.certificate(env.spec, horizon=50).claim
-        'certified'
-
     Reference: Auer, Cesa-Bianchi & Fischer (2002), Figure 3, on the statistics of Zhou & Chowdhury (2024), Algorithm 8.
     """
 
@@ -164,13 +148,6 @@ class Thompson(Policy):
             failure probability delta. It does not cover privacy noise.
         shrinkage: c >= 0, lambda in standard deviations of the noise on W. The default 0 ignores the noise, as in the
             paper.
-
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> env = fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")
-        >>> algo = fb.algos.Federated(policy=fb.algos.Thompson(), privacy=fb.privacy.Budget(1.0, 0.1))
-        >>> algo.certificate(env.spec, horizon=50).claim
-        'certified'
 
     Reference: Agrawal & Goyal (2013), Algorithm 1, on the statistics of Zhou & Chowdhury (2024), Algorithm 8.
     """

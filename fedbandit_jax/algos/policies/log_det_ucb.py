@@ -15,8 +15,7 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import NoiseLaw, Policy
 from fedbandit_jax.privacy import spectral
-from fedbandit_jax.privacy.budget import MAX_NORM, Budget
-from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism
+from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.spectral import Spectral
 
@@ -77,11 +76,7 @@ class LogDetUCB(Exploration, Policy):
         )
 
     def bounds(self, law: NoiseLaw, n_releases: int) -> Spectral:
-        """Returns bounds rho_min, rho_max and kappa of one silo, for all `n_releases` of all silos together.
-
-        Raises:
-            ValueError: the trust model is not silo-local.
-        """
+        """Returns bounds rho_min, rho_max and kappa of one silo, for all `n_releases` of all silos together."""
         mechanism = law.mechanism
         if not isinstance(mechanism, NoisyMechanism):
             return Spectral(self.least, self.least, 0.0)
@@ -117,12 +112,3 @@ class LogDetUCB(Exploration, Policy):
         check_width(np.max(scale * offset), np.max(slope))
         fields = (scale * offset, slope, log_term, np.zeros(n.shape))
         return LogDetWidth(*(np.asarray(field, np.float32) for field in fields))
-
-
-def privatizer(privacy: Mechanism | Budget | None) -> Mechanism | None:
-    """Returns the mechanism of PRIVATIZER, Algorithm 2, for a budget, and any other mechanism unchanged.
-
-    PRIVATIZER adds noise to the joint matrix [x y]'[x y], by a tree. Its silos send prefix sums, which are
-    post-processing of our messages.
-    """
-    return as_mechanism(privacy, trust="silo_local_matrix")

@@ -158,14 +158,6 @@ class PhasedElimination(Policy):
         ValueError: when bound, also if the environment has another number d of features. When run, if it offers another
             number K of arms.
 
-    Example:
-        >>> import numpy as np, fedbandit_jax as fb
-        >>> arms = np.eye(3)
-        >>> env = fb.envs.replay(np.tile(arms, (2, 1)), [3, 3], [0.2, 0.5, 0.8], n_agents=2, rewards="bernoulli")
-        >>> algo = fb.algos.dp_dpe(arms, fb.privacy.Budget(1.0, 0.1))
-        >>> algo.certificate(env.spec, horizon=100).claim
-        'certified'
-
     Reference: Li, Zhou & Ji (2022), Algorithm 1 (DP-DPE); Hanna, Girgis, Fragouli & Diggavi (2022). DEVIATION li2022
     Alg. 1: users draw arms from the design, where the paper rounds n pi_a up. Each arm has its own width, from the
     distribution of the noise. Users' rewards enter one by one, not as means of many. The paper samples clients for a
