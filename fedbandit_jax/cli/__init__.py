@@ -20,9 +20,9 @@ from fedbandit_jax.cli.audit import AuditCommand
 from fedbandit_jax.cli.benchmark import BenchmarkCommand
 from fedbandit_jax.cli.calibrate import CalibrateCommand
 from fedbandit_jax.cli.data import DataCommand
-from fedbandit_jax.cli.files import ShowCommand
 from fedbandit_jax.cli.plan import PlanCommand
 from fedbandit_jax.cli.reproduce import ReproduceCommand
+from fedbandit_jax.cli.show import ShowCommand
 from fedbandit_jax.cli.simulate import SimulateCommand, SweepCommand
 
 ABOUT = """Simulate differentially private federated bandits, and certify what a run proves about privacy.

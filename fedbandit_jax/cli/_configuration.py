@@ -164,18 +164,16 @@ def _arguments(document: Mapping[str, Any], before: Mapping[str, Any]) -> dict[s
     with at("[grid]"):
         grid = {name: _made(f"grid.{name}", values) for name, values in grid.items()}
         expand(env, algos, grid)
+    seeds = document["seeds"]
+    if isinstance(seeds, dict):
+        if set(seeds) != {"from", "to"}:
+            raise BadValue("seeds", "must be a number, a list, or a table of from and to", seeds)
+        seeds = range(
+            *(validate.integer(f"seeds.{end}", seeds[end], at_least=0, at_most=2**32) for end in ("from", "to"))
+        )
     key = jax.random.key(validate.integer("key", document.get("key", 0), at_least=0, at_most=2**32 - 1))
     options = {name: document[name] for name in ("horizon", "stride") if name in document}
-    return dict(env=env, algos=algos, grid=grid, key=key, seeds=_seeds(document["seeds"]), **options)
-
-
-def _seeds(seeds: Any) -> Any:
-    if not isinstance(seeds, dict):
-        return seeds
-    if set(seeds) != {"from", "to"}:
-        raise BadValue("seeds", "must be a number, a list, or a table of from and to", seeds)
-    first = validate.integer("seeds.from", seeds["from"], at_least=0, at_most=2**32 - 1)
-    return range(first, validate.integer("seeds.to", seeds["to"], at_least=first + 1, at_most=2**32))
+    return dict(env=env, algos=algos, grid=grid, key=key, seeds=seeds, **options)
 
 
 def _algorithm(label: str, table: Any) -> Any:

@@ -6,7 +6,7 @@ import dataclasses
 import sys
 import textwrap
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 from typing_extensions import override
@@ -14,8 +14,6 @@ from typing_extensions import override
 from fedbandit_jax.cli._command import Command, Flag, Folder, Name, progress, quiet
 from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.core.validate import BadValue
-
-CHECK = "verify"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,20 +61,37 @@ class BenchmarkCommand(Command):
 
     @override
     def run(self) -> int:
-        self.applies_to("an entry", bool(self.what) and self.what[0] != CHECK, "track", "trials", "develop", "name")
+        import fedbandit_jax as fb
+        from fedbandit_jax.benchmark import TASKS, board
+
+        got, entry = " ".join(self.what), bool(self.what) and self.what[0] != "verify"
+        self.applies_to("an entry", entry, "track", "trials", "develop", "name")
         self.applies_to("an entry or verify", bool(self.what), "tasks", "out")
         self.applies_to("--page", self.page is not None, "board")
-        got = " ".join(self.what)
-        match self.what:
-            case ():
-                return self._list() if self.page is None else self._page(self.page)
-            case _ if self.page is not None:
-                raise BadValue("page", "must be given without an entry", got, got=got)
-            case ("verify", file):
-                return self._verify(file)
-            case (entry,) if entry != CHECK:
-                return self._run(entry)
-        raise BadValue("entry", "must be one file, or verify and a row", got, got=got)
+        if self.what and self.page is not None:
+            raise BadValue("page", "must be given without an entry", got, got=got)
+        if self.page is not None:
+            return self._page(self.page)
+        if not self.what:
+            for name, task in TASKS.items():
+                print(textwrap.fill(task.about, 79, initial_indent=f"{name:<15} ", subsequent_indent=" " * 16))
+            print("\nMean score over all tasks (1: privacy is free, 0: uniform play):")
+            print("\n".join(f"{board.over_all(row):6.3f}  {row.name}" for row in board.rows()))
+            print("\nPlay your own: fedbandit benchmark FILE.py, see --help")
+            return 0
+        if len(self.what) != (1 if entry else 2):
+            raise BadValue("entry", "must be one file, or verify and a row", got, got=got)
+        options: dict[str, Any] = dict(tasks=self.tasks, out=None if self.develop else self.out, progress=progress())
+        if not entry:
+            found = fb.benchmark.verify(row := fb.benchmark.Row.load(self.what[1]), **options)
+            print(board.summary(found.again, board.rows()))
+            print(f"\n{found}\nwrote {self.out / row.name}.checked.npz")
+            return int(bool(found.far))
+        options |= {name: getattr(self, name) for name in ("track", "trials", "name", "develop")}
+        row = fb.benchmark.run(self.what[0], **options)
+        print(board.summary(row, board.rows()))
+        print("development seeds: no row" if self.develop else f"wrote {self.out / row.name}.npz")
+        return 0
 
     def _page(self, paths: tuple[Path, ...]) -> int:
         from fedbandit_jax.benchmark import board
@@ -89,34 +104,3 @@ class BenchmarkCommand(Command):
         left = f", {len(refused)} files refused" if refused else ""
         print(f"wrote {board.write(found, self.board)}: {len(found)} rows{left}")
         return 1 if refused else 0
-
-    def _list(self) -> int:
-        from fedbandit_jax.benchmark import TASKS, board
-
-        for name, task in TASKS.items():
-            print(textwrap.fill(task.about, 79, initial_indent=f"{name:<15} ", subsequent_indent=" " * 16))
-        print("\nMean score over all tasks (1: privacy is free, 0: uniform play):")
-        print("\n".join(f"{board.over_all(row):6.3f}  {row.name}" for row in board.rows()))
-        print("\nPlay your own: fedbandit benchmark FILE.py, see --help")
-        return 0
-
-    def _run(self, entry: str) -> int:
-        import fedbandit_jax as fb
-        from fedbandit_jax.benchmark import board
-
-        options = {name: getattr(self, name) for name in ("tasks", "track", "trials", "name", "develop")}
-        out = None if self.develop else self.out
-        row = fb.benchmark.run(entry, **options, out=out, progress=progress())
-        print(board.summary(row, board.rows()))
-        print("development seeds: no row" if self.develop else f"wrote {self.out / row.name}.npz")
-        return 0
-
-    def _verify(self, file: str) -> int:
-        import fedbandit_jax as fb
-        from fedbandit_jax.benchmark import board
-
-        row = fb.benchmark.Row.load(file)
-        found = fb.benchmark.verify(row, tasks=self.tasks, out=self.out, progress=progress())
-        print(board.summary(found.again, board.rows()))
-        print(f"\n{found}\nwrote {self.out / row.name}.checked.npz")
-        return int(bool(found.far))

@@ -1,28 +1,85 @@
-"""The command `fedbandit data`: an overview and the precision of a table."""
+"""The command `fedbandit data`: an overview and the precision of a table; and the roles of its columns as flags."""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
-import math
+import json
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 from typing_extensions import override
 
-from fedbandit_jax.cli._command import Command, Flag
-from fedbandit_jax.cli._log import NEEDED, Log, Roles
+from fedbandit_jax.cli._command import Command, Flag, Option, quiet
+from fedbandit_jax.core.validate import BadValue
 
 if TYPE_CHECKING:
-    from fedbandit_jax.envs import Logged
+    pass
 
-EPSILONS = (0.1, 1.0, 10.0)
-TRUSTS = {"silo_local": "if silos trust nobody", "secagg": "with secure aggregation"}
-TOO_GOOD = 0.9  # R^2 or share of the deviance
+Table = Annotated[str | None, quiet(metavar="TABLE")]
+Column = Annotated[str | None, quiet(metavar="COLUMN")]
+Columns = Annotated[str | None, quiet(metavar="COLUMN,...")]
+LISTS = ("features", "arm_features", "missing")  # values with commas between them
+NEEDED = ("silo", "arm", "reward")
 WIDTH = 79  # characters of a line
-FEW = 10  # rows of a silo whose mean is imprecise
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Roles:
+    """Roles of the columns of a log."""
+
+    silo: Column = None  # column with the silo, such as a hospital.
+    arm: Column = None  # column with the arm that was shown.
+    reward: Column = None  # column with the reward, a number.
+    user: Column = None  # column with the user, if users return.
+    # columns with facts about a user that are known before the arm is chosen. Quote a name that has a comma.
+    features: Columns = None
+    arm_features: Columns = None  # columns that describe the arm.
+    # column with the probability of the arm that was shown. `fb.off_policy` uses it in Python.
+    propensity: Column = None
+    # column of numbers or dates. The earliest rows fit the model; by default they are drawn at random.
+    time: Column = None
+    # decimal mark of numbers in a text file, "." or "," (default: "."; needed with semicolons).
+    decimal: Annotated[Literal[".", ","] | None, quiet(metavar="MARK")] = None
+    # texts that stand for missing values, such as NA,-999. Rows with one of them, or an empty cell, in a named column
+    # are left out. "" reads all texts as they are.
+    missing: Annotated[str | None, quiet(metavar="TEXT,...")] = None
+    model: Option[Literal["linear", "logistic"]] = None  # model of rewards, linear or logistic (default: linear).
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Returns the given arguments of `fb.data.table`, without the source."""
+        found = {name: value for name, value in vars(self).items() if value is not None}
+        for name in {*LISTS} & {*found}:
+            found[name] = [one.strip() for one in next(csv.reader([found[name]], skipinitialspace=True))]
+        return found
+
+    def of(self, source: str | None) -> dict[str, Any]:
+        """Returns the arguments of `fb.data.table` for a source; none for no source.
+
+        Raises:
+            ValueError: columns lack, or there is no table for them.
+        """
+        given = self.given
+        if source is None:
+            for name, value in given.items():
+                raise BadValue(name, "applies only to your own table, with --data", value)
+            return {}
+        for name in NEEDED:
+            if name not in given:
+                got = f"none: `fedbandit data {source}` lists them"
+                raise BadValue(name, f"must name a column of {source}", None, got=got)
+        return {"source": source, **given}
+
+
+Log = Annotated[Roles, tyro.conf.arg(name="")]  # flags without a prefix
+
+
+def toml(values: dict[str, Any]) -> str:
+    """Returns a table of a sweep's file."""
+    return f"{{ {', '.join(f'{name} = {json.dumps(one, ensure_ascii=False)}' for name, one in values.items())} }}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,6 +105,7 @@ class DataCommand(Command):
     def run(self) -> int:
         import fedbandit_jax as fb
         from fedbandit_jax.data.columns import opened
+        from fedbandit_jax.planning.price import price
 
         given = self.columns.given
         if not {*given} - {"decimal", "missing"}:
@@ -60,73 +118,10 @@ class DataCommand(Command):
             print(f"\nWhat it can answer: the same with {names} and other columns")
             return 0
         env = fb.data.table(**self.columns.of(self.dataset))
-        print("\n".join(textwrap.fill(line, WIDTH) for text in answers(env) for line in text.split("\n")))
+        print("\n".join(textwrap.fill(line, WIDTH) for text in price(env) for line in text.split("\n")))
         if self.details:
             print(f"\n{env.fit}\n\n{env.encoding}")
         else:
             print("\nThe fit of the model:   the same with --details")
             print(f"Which algorithm to use: fedbandit plan --data {self.dataset}, with the same flags and --epsilon")
         return 0
-
-
-def answers(env: Logged) -> Iterator[str]:
-    """Compares gains of the best arms with the uncertainty of an arm's mean.
-
-    The noise is for one release of the sums of all rows. No private algorithm that learns from all rows adds less. For
-    returning users a second table protects all visits of a user, with one visit at every silo.
-    """
-    import numpy as np
-
-    from fedbandit_jax.planning.evaluation import OF_SHARES, STATED, strange
-    from fedbandit_jax.privacy import Budget, Users, calibrate
-    from fedbandit_jax.report.tables import aligned
-
-    fit, delta = env.fit, 1 / (10 * env.fit.replayed_rows)
-    m, n = fit.silos, fit.replayed_rows
-    once: Any = dict(n_syncs=1, release="blt", n_agents=m, batch=max(1, n // m), dim=fit.dim)
-    entry = float(env.rows[0, 0] * env.arms[0, 0])  # of an arm's features, which is the same in all rows
-    gain, chance = fit.best - fit.uniform, fit.noise_std * math.sqrt(fit.arms / n)
-
-    def table(rows: int, users: Users) -> str:
-        cells = [("epsilon", *TRUSTS.values())]
-        for epsilon in EPSILONS:
-            noises = (calibrate(Budget(epsilon, delta), trust=trust, users=users, **once).model for trust in TRUSTS)
-            stds = [float(noise.sum_std()) * fit.arms / (entry * rows) for noise in noises]
-            cells.append((f"{epsilon:g}", *(f"{std:.4f}{' (!)' * (std > gain)}" for std in stds)))
-        return aligned(cells)
-
-    yield f"M = {m:,} silos, K = {fit.arms} arms, d = {fit.dim}, {n:,} rows: T = {n // m:,} rounds if each comes once."
-    yield (
-        f"By the model the best arms gain {gain:.4f} a visit over random arms. The mean of an arm is uncertain by "
-        f"{chance:.4f} by chance. Noise that protects one visit at delta = {delta:.1g} adds:"
-    )
-    yield table(n, Users(1))
-    if env.users is not None:
-        pairs = np.unique([env.users, np.repeat(np.arange(m), env.counts)], axis=1)
-        comes = np.bincount(np.unique(pairs[0], return_counts=True)[1])
-        most = len(comes) - 1
-        listed = ", ".join(f"{count:,} come to {silos}" for silos, count in enumerate(comes) if count)
-        silos, kept = "silos" if most > 1 else "silo", pairs.shape[1]
-        yield ""
-        yield (
-            f"Of {comes.sum():,} users {listed} {silos}. With one visit of each user at every silo, the mean of an arm "
-            f"is uncertain by {chance * math.sqrt(n / kept):.4f} by chance. Noise that protects all visits of a user, "
-            f"by unit = Users(visits=1, silos={most}), adds:"
-        )
-        yield table(kept, Users(1, silos=most))
-        if most > 1:
-            yield f"If few users come to {most} silos, consider leaving out their visits to other silos."
-    yield "(!) more than the best arms gain: too few rows for this budget"
-    if small := int((env.counts < FEW).sum()):
-        yield f"{small:,} of {m:,} silos with fewer than {FEW} replayed rows count as much as any other."
-    if env.log.propensity is not None:
-        yield f"{OF_SHARES if env.shares else STATED} {strange(env)}"
-    else:
-        yield (
-            "Without --propensity nothing says that arms were drawn at random. If some users got some arms more often, "
-            "this gain may come from the users."
-        )
-    if fit.explained <= 0:
-        yield "The model predicts no better than the mean of all rewards, and this gain may be chance."
-    if fit.explained > TOO_GOOD:
-        yield "The model predicts nearly everything: is a feature known only after the arm was chosen?"

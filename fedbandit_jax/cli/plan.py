@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import operator
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 from typing_extensions import override
 
 from fedbandit_jax.cli._command import Adjacency, Command, Flag, Option, progress
-from fedbandit_jax.cli._log import Log, Roles, Table
+from fedbandit_jax.cli.data import Log, Roles, Table
 from fedbandit_jax.core import validate
 
-if TYPE_CHECKING:
-    from fedbandit_jax.planning import Recommendation
-
 HORIZON, DELTA = 10_000, 1e-7  # of simulated users
-SCRIPT = """
+SCRIPT = """All candidates, exclusions and the certificate: the same command with --details
+
+This code runs it on users that the plan has not seen:
+
 import jax
 import fedbandit_jax as fb
 
@@ -27,8 +25,6 @@ env = {env}
 algo = {algo}
 result = fb.simulate(env, algo, horizon={horizon}, key=jax.random.key({seed}), seeds=8)
 print(result.summary())"""
-
-DETAILS = "All candidates, exclusions and the certificate: the same command with --details"
 PASSED = ("at_most", "trusted", "liars", "max_syncs", "rounds")  # to `fb.plan`
 
 
@@ -60,7 +56,7 @@ class PlanCommand(Command):
       fedbandit plan --trusted secagg --dropouts 0.1    a silo misses one synchronisation in ten
     """
 
-    flag_of: ClassVar = {"source": "data", "budget": "epsilon"}
+    flag_of: ClassVar = {"source": "data", "budget": "epsilon", "rate": "dropouts"}
 
     # parties that users trust besides their own silo. silo: nobody; shuffler; secagg: secure aggregation; server. You
     # may name several.
@@ -102,6 +98,7 @@ class PlanCommand(Command):
         from fedbandit_jax.planning.recommendation import code
 
         validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 2)
+        validate.integer("delay", self.delay, at_least=0)
         self.applies_to("simulated users, without --data", self.data is None, "agents", "arms", "dim", "users")
         kind, given = "data.table", self.columns.of(self.data)
         if self.data is None:
@@ -114,11 +111,8 @@ class PlanCommand(Command):
             horizon, delta = max(1, env.fit.replayed_rows // env.spec.n_agents), 0.1 / env.fit.replayed_rows
         horizon = horizon if self.horizon is None else self.horizon
         delta = delta if self.delta is None else self.delta
-        for wrap, value in (
-            ("returning", self.users),
-            ("dropout", self.dropouts or None),
-            ("delay", self.delay or None),
-        ):
+        wraps = {"returning": self.users, "dropout": self.dropouts or None, "delay": self.delay or None}
+        for wrap, value in wraps.items():
             if value is not None:
                 env, made = getattr(fb.envs, wrap)(env, value), f"fb.envs.{wrap}({made}, {value})"
         unit: Any = None if self.visits is None else fb.privacy.Users(self.visits)
@@ -133,32 +127,10 @@ class PlanCommand(Command):
             progress=progress(),
             **{name: getattr(self, name) for name in PASSED},
         )
-        if len(found.choices) > 1:
-            print(f"{found.trade_off()}\n")
-        if found.best is None:
-            print(found if self.details or not found.choices else f"{found.unmet()}\n{DETAILS}")
-            return 1
-        print("\n".join(_answer(found)))
-        print(SCRIPT.format(env=made, algo=code(found.best.algo), horizon=horizon, seed=self.random_seed + 1))
-        if self.details:
+        print(found.answer())
+        if found.best is not None:
+            algo = code(found.best.algo)
+            print(SCRIPT.format(env=made, algo=algo, horizon=horizon, seed=self.random_seed + 1))
+        if self.details or not (found.best or found.choices):
             print(f"\n{found}")
-        return 0
-
-
-def _answer(found: Recommendation) -> Iterator[str]:
-    best = found.best
-    assert best is not None
-    yield f"Use: {best.label}"
-    proof = best.certificate
-    if proof is not None and proof.epsilon is not None:
-        budget = f"epsilon = {proof.epsilon:g} at delta = {proof.delta:g}"
-        yield f"Privacy: {proof.claim}, {budget}. Trusted: {proof.trusted}."
-    if best.forecast is not None:
-        regret, low, high, *_ = best.forecast
-        yield f"Predicted regret after {found.horizon:,} rounds: {regret:,.3g} (95 %: {low:,.3g} to {high:,.3g})."
-        if not math.isnan(found.ratio(best)):
-            yield f"This is {found.ratio(best):.2g} times the least regret without privacy."
-    if best.bits is not None:
-        yield f"Communication: {best.syncs:,} synchronisations, {best.bits / 1000:,.0f} kbit of a silo."
-    yield DETAILS
-    yield "\nThis code runs it on users that the plan has not seen:"
+        return 0 if found.best else 1

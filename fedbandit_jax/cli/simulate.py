@@ -16,11 +16,11 @@ import tyro
 from typing_extensions import override
 
 from fedbandit_jax.cli import _configuration
-from fedbandit_jax.cli._answer import answer, overview
 from fedbandit_jax.cli._command import Command, Files, Name, Option, Output, Set, quiet
-from fedbandit_jax.cli._log import Log, Roles, Table, toml
+from fedbandit_jax.cli.data import Log, Roles, Table, toml
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadArgument, BadValue
+from fedbandit_jax.report.answer import answer, overview
 from fedbandit_jax.report.tables import doubts
 
 LINEAR = ("linear", "schedules")  # families that can play your own table

@@ -62,6 +62,26 @@ class Recommendation(Printed):
         rows = [(f"{one.epsilon:g}", f"{self.ratio(one):.2f}", one.label) for one in self.choices]
         return aligned([("epsilon", "x not private", "candidate"), *rows]) if len(rows) > 1 else ""
 
+    def answer(self) -> str:
+        """Formats the best candidate, its guarantee, predicted regret and communication, in a few lines."""
+        best, text = self.best, [f"{self.trade_off()}\n"] if len(self.choices) > 1 else []
+        if best is None:
+            return "\n".join([*text, self.unmet()])
+        text += [f"Use: {best.label}"]
+        proof = best.certificate
+        if proof is not None and proof.epsilon is not None:
+            budget = f"epsilon = {proof.epsilon:g} at delta = {proof.delta:g}"
+            text += [f"Privacy: {proof.claim}, {budget}. Trusted: {proof.trusted}."]
+        if best.forecast is not None:
+            regret, low, high, *_ = best.forecast
+            interval = f"{regret:,.3g} (95 %: {low:,.3g} to {high:,.3g})"
+            text += [f"Predicted regret after {self.horizon:,} rounds: {interval}."]
+        if not math.isnan(self.ratio(best)):
+            text += [f"This is {self.ratio(best):.2g} times the least regret without privacy."]
+        if best.bits is not None:
+            text += [f"Communication: {best.syncs:,} synchronisations, {best.bits / 1000:,.0f} kbit of a silo."]
+        return "\n".join(text)
+
     def __str__(self) -> str:
         """Formats finalists, the best of each other group, exclusions, code and certificate."""
         spec = self.spec

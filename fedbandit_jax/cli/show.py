@@ -9,10 +9,10 @@ from typing import Annotated
 import tyro
 from typing_extensions import override
 
-from fedbandit_jax.cli._answer import answer, details, overview
 from fedbandit_jax.cli._command import Command, File, Flag
 from fedbandit_jax.core.files import write_atomic
 from fedbandit_jax.core.validate import BadValue
+from fedbandit_jax.report.answer import answer, details, overview
 
 FORMATS = {".md": "markdown", ".html": "html", ".tex": "latex"}  # of a privacy report
 

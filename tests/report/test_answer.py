@@ -8,7 +8,7 @@ from handmade import PLAIN, proved, swept
 
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import no_privacy
-from fedbandit_jax.cli._answer import answer, overview
+from fedbandit_jax.report.answer import answer, overview
 
 OPEN, FOREIGN = no_privacy("it adds no noise"), replace(no_privacy("its author says so"), user_defined=("Mine",))
 WEAK = proved(1.0, claim="as_printed", reason="actions are fixed; for what passes the mechanism: all is well")

@@ -1,4 +1,4 @@
-"""The answer of a simulation: regret, its ratio to play without privacy, and the guarantee in words."""
+"""A result on one screen and in one picture: regret, its ratio to play without privacy, and the guarantee in words."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fedbandit_jax.certificate import PAIRS, Certificate
-from fedbandit_jax.report.measured import Measured
+from fedbandit_jax.report.result import Result
 from fedbandit_jax.report.tables import aligned, bases, doubts, mean_error, size, summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from fedbandit_jax.report.result import Result
 
 WIDTH = 79  # characters of a line
 MOST_NAMES = 9  # names of curves at their ends
@@ -31,18 +29,16 @@ MEANING = {
 }
 
 
-def answer(result: Measured) -> str:
+def answer(result: Result) -> str:
     """Returns the setting, a table sorted by regret, and notes on what does not hold."""
-    regret = {label: mean_error(result[label].regret[:, -1]) for label in result.labels}
-    worlds: list[object] = []  # algorithms are compared within one
-    for one in result.config["environments"].values():
-        worlds += [one] * (one not in worlds)
-    world = {label: worlds.index(one) for label, one in result.config["environments"].items()}
-    order = sorted(result.labels, key=lambda label: (world[label], regret[label][0]))
+    labels, worlds = result.labels, result.config["environments"]
+    regret = {label: mean_error(result[label].regret[:, -1]) for label in labels}
+    world = {label: [worlds[one] == worlds[label] for one in labels].index(True) for label in labels}
+    order = sorted(labels, key=lambda label: (world[label], regret[label][0]))
     words = {label: _guarantee(result.certificates[label]) for label in order}
     best = {world[label]: regret[label][0] for label in reversed(order) if words[label][0] == NOT_PRIVATE}
-    notes = list(dict.fromkeys(pair for pair in (words[label] for label in order) if pair[1]))
-    rows = [["algorithm", "epsilon", "regret ± s.e.", "ratio", "privacy", "trusted"]]
+    notes = list(dict.fromkeys(pair for pair in words.values() if pair[1]))
+    rows = [("algorithm", "epsilon", "regret ± s.e.", "ratio", "privacy", "trusted")]
     for label in order:
         its, (word, why) = result.certificates[label], words[label]
         word += f" [{notes.index((word, why)) + 1}]" if why else ""
@@ -50,7 +46,7 @@ def answer(result: Measured) -> str:
         name = _name(result, label) + " (!)" * bool(result[label].status.any())
         ratio = _times(regret[label][0] / best[world[label]]) if best.get(world[label]) else "-"
         epsilon = f"{its.epsilon:g}" if its.epsilon else "-"
-        rows.append([name, epsilon, rounded(*regret[label]), ratio, word, its.trusted or "-"])
+        rows.append((name, epsilon, rounded(*regret[label]), ratio, word, its.trusted or "-"))
     idle = {1: len({row[1] for row in rows[1:]} - {"-"}) < 2, 3: not best}
     rows = [tuple(cell for i, cell in enumerate(row) if not idle.get(i)) for row in rows]
     shown = {cell.partition(",")[0] for row in rows for cell in row}
@@ -63,7 +59,7 @@ def answer(result: Measured) -> str:
     return "\n".join([*lines, *doubts(result)])
 
 
-def details(result: Measured) -> str:
+def details(result: Result) -> str:
     """Returns all tables and, of all algorithms with a budget or a proof, the certificates, each once."""
     whose: dict[Certificate, list[str]] = {}
     for label, one in result.certificates.items():
@@ -100,10 +96,8 @@ def overview(result: Result) -> Figure:
         figure, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
         if message := _message(result):
             figure.suptitle(message)
-        keys = [
-            Line2D([], [], color=BLUE, ls=line, label=claim)
-            for line, claim in sorted(claims, key=lambda pair: len(pair[0]))
-        ]
+        lines = sorted(claims, key=lambda pair: len(pair[0]))
+        keys = [Line2D([], [], color=BLUE, ls=line, label=claim) for line, claim in lines]
         if any(not look.claim for look in looks):
             keys.append(Line2D([], [], color="black", label="black and grey: not private"))
         if claims:
@@ -113,7 +107,7 @@ def overview(result: Result) -> Figure:
         return plotting.regret(result, legend=False, ax=ax)
 
 
-def _message(result: Measured) -> str:
+def _message(result: Result) -> str:
     """Returns what the picture shows, in at most ten words, or nothing."""
     budgets: dict[tuple[Any, ...], list[float]] = {}
     for label, one in result.certificates.items():
@@ -140,7 +134,7 @@ def _guarantee(its: Certificate) -> tuple[str, str]:
     return "weaker", f"{why}; this noise gives epsilon = {its.epsilon_exact:.4g}"
 
 
-def _setting(result: Measured) -> Iterator[str]:
+def _setting(result: Result) -> Iterator[str]:
     kinds = dict.fromkeys(one.get("type", "environment") for one in result.config["environments"].values())
     yield f"{', '.join(kinds)}: {size(result)}"
     for basis in bases(result):
@@ -152,7 +146,7 @@ def _setting(result: Measured) -> Iterator[str]:
         yield f"Budget asked for: epsilon = {', '.join(f'{one:g}' for one in sorted(epsilons))}{at}"
 
 
-def _name(result: Measured, label: str) -> str:
+def _name(result: Result, label: str) -> str:
     """Returns the algorithm of a label, if nothing but it and epsilon varies."""
     places = result.coordinates.values()
     varied = {
