@@ -16,7 +16,7 @@ import pytest
 from helpers import ByMessage, SharesRDPSE, Told, deep, in_chunks, refused, same_runs, silent, stopped_after
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.clusters.streams import Grouping
+from fedbandit_jax.algos.clusters.pooling import Grouping
 from fedbandit_jax.algos.loops.ledger import LEFT_OUT, MISSED
 from fedbandit_jax.audits import FAMILIES
 from fedbandit_jax.certificate import BEYOND

@@ -16,7 +16,7 @@ from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax import cli
-from fedbandit_jax.algos.clusters.streams import Grouping
+from fedbandit_jax.algos.clusters.pooling import Grouping
 from fedbandit_jax.benchmark import board
 from fedbandit_jax.cli import reproduce
 from fedbandit_jax.privacy import Budget, calibrate

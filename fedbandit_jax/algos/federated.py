@@ -187,17 +187,6 @@ class AsyncFederated(PolicyRecipe):
     Raises:
         ValueError: when bound, also if the environment's users do not return, or if the noise cannot be calibrated.
 
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> env = fb.envs.clustered(n_users=8, n_servers=1, n_clusters=1, arrivals=[1, 1, 1, 1, 2, 2, 4, 8])
-        >>> mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release="blt", unit="visit")
-        >>> fixed = fb.schedules.Geometric(1.5, first=20)
-        >>> algo = fb.algos.AsyncFederated(policy=fb.algos.Greedy(), schedule=fixed, privacy=mechanism)
-        >>> algo.certificate(env.spec, horizon=1_000).claim
-        'certified'
-        >>> algo.replace(schedule=fb.schedules.LogDet(0.7, "he22")).certificate(env.spec, horizon=1_000).claim
-        'none'
-
     Reference: He, Wang, Min & Gu (2022), Algorithm 1. Privacy, and schedules other than its own, are ours.
     """
 

@@ -78,19 +78,6 @@ class Gossip(NetworkRecipe):
     Raises:
         ValueError: when bound, also if the numbers of nodes and agents differ, or releases follow each other too fast.
             Also if the noise cannot be calibrated.
-
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> env = fb.envs.sphere(n_agents=6, n_arms=5, dim=3, rewards="bernoulli")
-        >>> algo = fb.algos.Gossip(
-        ...     graph=fb.networks.make("ring", 6),
-        ...     gamma=2,
-        ...     policy=fb.algos.Greedy(),
-        ...     schedule=fb.schedules.Geometric(1.5, first=10),
-        ...     privacy=fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release="blt"),
-        ... )
-        >>> algo.certificate(env.spec, horizon=100).claim
-        'certified'
     """
 
     said = ("recipe of single senders",)

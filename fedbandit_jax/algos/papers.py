@@ -148,12 +148,6 @@ def async_fed_lin_ucb(growth: float = 2.0, *, policy: Policy = UCB(), name: str 
         growth: 1 + alpha > 1. The paper's alpha = M^-2 gives the regret of one agent with all rounds, up to logarithms.
             It takes O(d M^2 ln T) uploads.
         policy, name: as in `AsyncFederated`.
-
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> algo = fb.algos.async_fed_lin_ucb(growth=2.0)
-        >>> round(algo.schedule.threshold, 3), algo.schedule.trigger
-        (0.693, 'he22')
     """
     if not validate.positive("growth", growth) > 1:
         raise BadValue("growth", "must be > 1", growth)

@@ -59,14 +59,6 @@ class Uniform(Chance):
 
     Args:
         name: label in results.
-
-    Example:
-        >>> import jax, fedbandit_jax as fb
-        >>> env = fb.envs.sphere(n_agents=20, n_arms=30, dim=5)
-        >>> algos = [fb.algos.fed_lin_ucb(), fb.algos.Uniform()]
-        >>> result = fb.sweep(env, algos, horizon=500, key=jax.random.key(0), seeds=4)
-        >>> bool((result["FedLinUCB"].regret[:, -1] < 0.5 * result["uniform play"].regret[:, -1]).all())
-        True
     """
 
     batch = 25  # rounds of one step, which changes nothing else
@@ -94,13 +86,6 @@ class UniformArms(Chance, ArmAlgorithm):
 
     Args:
         name: label in results.
-
-    Example:
-        >>> import jax, fedbandit_jax as fb
-        >>> env = fb.envs.arms(means=[0.2, 0.5, 0.6], rewards="bernoulli")
-        >>> result = fb.simulate(env, fb.algos.UniformArms(), horizon=30_000, key=jax.random.key(0), seeds=2)
-        >>> result.regret[:, -1].round(2).tolist()
-        [5000.0, 5000.0]
     """
 
     n_batches = 1

@@ -134,18 +134,7 @@ class SE(_Elimination):
     """Successive elimination without privacy: batch b pulls each active arm by growth^b new users.
 
     After a batch, an arm is dropped if its upper confidence bound is below another arm's lower confidence bound. The
-    server learns one sum of rewards in [0, 1] per active arm and batch. Private variants add noise to these sums:
-
-    | class | trusted | noise | guarantee |
-    |---|---|---|---|
-    | `DPSE` | server | Laplace, on a fine grid | epsilon-DP, with epochs of its own |
-    | `CDPSE` | server | discrete Laplace | epsilon-DP (Theorem 5) |
-    | `LDPSE` | nobody | discrete Laplace, of every user | epsilon-DP of every message (Theorem 6) |
-    | `RRSE` | nobody | flips of bits | epsilon-DP of every message |
-    | `DistDPSE` | secure aggregation | discrete Laplace, in shares | epsilon-DP (Theorem 1) |
-    | `DistRDPSE` | secure aggregation | Skellam, in shares | Renyi DP, alpha epsilon^2 / 2 + O(1 / scale) (Theorem 2) |
-    | `DistCDPSE` | secure aggregation | discrete Gaussian, in shares | zCDP, rho = epsilon^2 / 2 + O(xi) (Theorem 4) |
-    | `ShuffleDPSE` | shuffler | discrete Laplace, in shares | epsilon-DP (Theorem 3) |
+    server learns one sum of rewards in [0, 1] per active arm and batch. The private variants below add noise to it.
 
     Args:
         radius: how confidence radii are computed: "theory", by Lemma 2, or "exact", from the distribution of the noise.

@@ -11,8 +11,7 @@ import numpy as np
 from jax import Array, lax
 from typing_extensions import override
 
-from fedbandit_jax.algos.clusters.pooling import fit, pooled, ridge, variance
-from fedbandit_jax.algos.clusters.streams import Grouping, UserReleases
+from fedbandit_jax.algos.clusters.pooling import Grouping, UserReleases, fit, pooled, ridge, variance
 from fedbandit_jax.core import lapack, random, struct, validate
 from fedbandit_jax.interfaces import Released, Spec
 

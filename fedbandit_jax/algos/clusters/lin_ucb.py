@@ -106,12 +106,6 @@ class LinUCB(Recipe):
         ValueError: when bound to an environment with one agent and returning users, if its `confidence` is not
             "theory".
 
-    Example:
-        >>> import jax, fedbandit_jax as fb
-        >>> env = fb.envs.sphere(n_agents=2, n_arms=5, dim=3)
-        >>> fb.simulate(env, fb.algos.LinUCB(), horizon=50, key=jax.random.key(0), seeds=2).regret.shape
-        (2, 50)
-
     Reference: Abbasi-Yadkori, Pal & Szepesvari (2011), Figure 1 and Theorem 2.
     """
 

@@ -1,4 +1,4 @@
-"""Pooling of different users: a user's own sums, shares of the group's, and the group's estimate."""
+"""Partitions of users, and pooling: a user's own sums, shares of the group's, and the group's estimate."""
 
 from __future__ import annotations
 
@@ -8,16 +8,50 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float, Int, Key
 
-from fedbandit_jax.algos.clusters.streams import UserReleases
 from fedbandit_jax.core import lapack
-from fedbandit_jax.interfaces import Released
+from fedbandit_jax.interfaces import Released, Spec
 from fedbandit_jax.linalg import GaussianBelief
 
 LEAST = 1e-2  # smallest denominator
 CLEAR = 1.0  # standard deviations of a clear difference
 CAUTION = 3.0  # standard deviations added to clear differences
 HEED = 1.0  # prior bound on others' noise, relative to a user's own
+
+
+class UserReleases(NamedTuple):
+    """Input of a grouping at a release: noisy sums of every user, and noise standard deviations."""
+
+    gram: Float[Array, "n d d"]  # W of each user, plus noise
+    bias: Float[Array, "n d"]  # U of each user, plus noise
+    count: Float[Array, " n"]  # rounds in these sums  # pyright: ignore[reportIncompatibleMethodOverride]
+    std: Float[Array, ""]  # standard deviation of the noise on the diagonal of `gram`
+    bias_std: Float[Array, ""]  # standard deviation of the noise on `bias`, at most `std`
+
+
+class Grouping:
+    """Base class of partitions of users into groups: `Mixture`, `Alone` and `Together`.
+
+    A grouping is a function of released sums, of the groups after the last release, and of a key. So by post-processing
+    a run is as private as its mechanism.
+    """
+
+    def bind(self, spec: Spec) -> Grouping:
+        """Returns the grouping that runs, with checked parameters."""
+        return self
+
+    def group(self, key: Key[Array, ""], released: UserReleases, last: Int[Array, " n"]) -> Int[Array, " n"]:
+        """Returns the group of every user, in 0 ... n - 1. `last` are those before, 0 before the first release."""
+        raise NotImplementedError(f"{type(self).__name__}.group")
+
+    def pool(self, released: UserReleases, label: Int[Array, " n"]) -> Released:
+        """Returns the sums that serve each user, with leading axis n; by default the sums of the user's group."""
+        n = len(label)
+        gram, bias, count, size = (
+            jax.ops.segment_sum(x, label, n)[label] for x in (released.gram, released.bias, released.count, jnp.ones(n))
+        )
+        return Released(gram, bias, count, released.std * jnp.sqrt(size))  # noise of m users
 
 
 class Differences(NamedTuple):

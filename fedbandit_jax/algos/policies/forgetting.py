@@ -124,16 +124,6 @@ class Forgetting(Policy):
     Raises:
         ValueError: when bound, also if there are more than 2,048 synchronisations with noise.
 
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> env = fb.envs.drift(fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli"), when=100)
-        >>> memory = fb.privacy.Discounted(0.8)
-        >>> mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release=memory)
-        >>> policy = fb.algos.Forgetting(policy=fb.algos.UCB(confidence="known_noise"), memory=memory)
-        >>> algo = fb.algos.Federated(policy=policy, schedule=10, privacy=mechanism)
-        >>> algo.certificate(env.spec, horizon=200).claim
-        'certified'
-
     Reference: Russac, Vernade & Cappé (2019), Algorithm 1, in batches. V replaces the two matrices of its bonus, as in
         Wang, Zhao & Zhou (2023). For windows see Cheung, Simchi-Levi & Zhu (2019).
     """

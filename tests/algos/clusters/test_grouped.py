@@ -12,7 +12,7 @@ from oracles.streams import grouped, in_groups, mixture, pooled
 from scripted_users import draws, population, scan
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.clusters.streams import UserReleases
+from fedbandit_jax.algos.clusters.pooling import UserReleases
 from fedbandit_jax.core import random
 
 A, P, S = fb.algos, fb.privacy, fb.schedules

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from _damage import changed, scaled, turned
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.clusters.streams import BoundGrouped
+from fedbandit_jax.algos.clusters.grouped import BoundGrouped
 from fedbandit_jax.audits import turns
 
 ALGO = fb.algos.Grouped(
