@@ -298,7 +298,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     fb.data.table: dict(
         source=LOG, silo="where", arm="drug", reward="cured", missing=(None, either(none, only(*EMPTY, "array(['x']")))
     ),
-    fb.off_policy: dict(env=RANDOMISED, level=(0.95, inside_unit)),
+    fb.off_policy: dict(env=RANDOMISED, level=(0.95, inside_unit), by_size=(True, flag)),
     fb.linalg.project: dict(gram=(jnp.eye(2), may_be_nan)),
     fb.linalg.GaussianBelief.solve: dict(precision=(jnp.eye(2), may_be_nan), bias=jnp.zeros(2)),
     BELIEF.sample: dict(scale=(1.0, either(non_negative, a(jax.Array)))),

@@ -15,6 +15,7 @@ from fedbandit_jax.benchmark.row import Row
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.printed import Printed
 from fedbandit_jax.core.validate import BadValue
+from fedbandit_jax.report.tables import aligned
 
 NEAR = 3.0  # standard errors within which runs agree
 
@@ -31,29 +32,27 @@ class Verdict(Printed):
     row: Row
     again: Row
 
-    def _pairs(self) -> Iterator[tuple[str, Any, Any, float, str]]:
-        """Yields names, both results, their distance in standard errors, and why only one counts."""
+    def _compared(self) -> Iterator[tuple[str, Any, Any, str]]:
+        """Yields names, both results of the shared tasks and of their mean, and how they differ, if they do."""
         shared = [name for name in self.row.cells if name in self.again.cells]
         rows = (dataclasses.replace(one, cells={n: one.cells[n] for n in shared}) for one in (self.row, self.again))
         for name, one, two in [*((n, self.row.cells[n], self.again.cells[n]) for n in shared), ("mean", *rows)]:
-            error = math.hypot(one.error, two.error)
-            same = 0.0 if one.score == two.score else math.inf
-            refused = ("", "") if name == "mean" else (one.refused, two.refused)
-            why = "" if all(refused) else "".join(refused)
-            yield name, one, two, abs(one.score - two.score) / error if error else same, why
+            one_counts, two_counts = (not getattr(each, "refused", "") for each in (one, two))
+            far = abs(one.score - two.score) > NEAR * math.hypot(one.error, two.error)
+            why = f"refused: {one.refused or two.refused}" if one_counts != two_counts else "too far" * far
+            yield name, one, two, why
 
     @property
     def far(self) -> tuple[str, ...]:
         """Tasks, and "mean", whose scores differ by more than three standard errors, or with only one counted."""
-        return tuple(name for name, _, _, apart, why in self._pairs() if not apart <= NEAR or why)
+        return tuple(name for name, _, _, why in self._compared() if why)
 
     def __str__(self) -> str:
-        lines = [f"{'task':<15} {'row':>7} {'again':>7}"]
-        for name, one, two, apart, why in self._pairs():
-            lines.append(f"{name:<15} {one.score:7.3f} {two.score:7.3f}   {apart:5.1f} standard errors apart")
-            lines += [f"{'':<15} refused: {why}"] * bool(why)
-        lines.append(f"not repeated: {', '.join(self.far)}" if self.far else "repeated: all within 3 standard errors")
-        return "\n".join(lines)
+        lines = [("task", "row", "+-", "again", "+-", "")]
+        for name, one, two, why in self._compared():
+            lines.append((name, *(f"{x:.3f}" for each in (one, two) for x in (each.score, each.error)), why))
+        end = f"not repeated: {', '.join(self.far)}" if self.far else "repeated: all within 3 standard errors"
+        return f"{aligned(lines)}\n{end}"
 
 
 def verify(

@@ -15,8 +15,7 @@ from fedbandit_jax.core.extras import require
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.data.datasets import Community
 
-FILES = ("ratings.csv", "ratings.dat", "u.data")
-HEADER = "userId,movieId,rating,timestamp"  # first line of ratings.csv
+SEPARATORS = {"ratings.csv": ",", "ratings.dat": "::", "u.data": "\t"}  # by the name of the file
 FIELDS = "ids of a user and a movie, a rating in [0.5, 5] and a time"
 RANGES = dict(user=(1, 2**31 - 1), movie=(1, 2**31 - 1), rating=(0.5, 5))
 TYPES = dict(user="int32", movie="int32", rating="float64", timestamp="int64")
@@ -108,38 +107,30 @@ def movielens(
 
 
 def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Reads the ids (N,) of users and movies of all ratings, in the format that the first line shows."""
+    """Reads the ids (N,) of users and movies of all ratings; the ending of the file's name is its format."""
     pandas = require("pandas", "data")
-    file = next((file for file in (path, *(path / name for name in FILES)) if file.is_file()), None)
+    file = next((file for file in (path, *(path / name for name in SEPARATORS)) if file.is_file()), None)
     if file is None:
-        raise FileNotFoundError(f"path must be one of {', '.join(FILES)} or hold one of them, got {str(path)!r}")
-    with file.open("rb") as lines:
-        first = lines.readline(1000).removeprefix(b"\xef\xbb\xbf").decode(errors="replace").strip()
-    separator = "," if first == HEADER else next((one for one in ("::", "\t") if one in first), None)
+        raise FileNotFoundError(f"path must be one of {', '.join(SEPARATORS)} or hold one of them, got {str(path)!r}")
+    ends = {Path(name).suffix: separator for name, separator in SEPARATORS.items()}
+    separator = ends.get(file.suffix)
     if separator is None:
-        got = repr(first[:60]) if first else f"an empty file, {file}"
-        raise ValueError(f"{file}, line 1: must be {HEADER} or fields separated by '::' or tabs, got {got}")
+        raise BadValue("path", f"must end in {', '.join(ends)}", str(path))
     # The fast parser splits at single characters, so "::" gives an empty field between two others.
     names = [*TYPES] if len(separator) == 1 else ["user", "a", "movie", "b", "rating", "c", "timestamp"]
     options: Any = dict(sep=separator[0], names=names, header=0 if separator == "," else None, na_filter=False)
+    options |= dict(dtype=TYPES | dict.fromkeys("abc", "str"), index_col=False, quoting=3, encoding="utf-8-sig")
+    must = f"{file} must have {FIELDS} in every line"
     try:
-        table = pandas.read_csv(file, dtype=TYPES | dict.fromkeys("abc", "str"), index_col=False, quoting=3, **options)
+        table = pandas.read_csv(file, **options)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"{file} must have {FIELDS} in every line, got another: {str(error).strip()}") from error
+        raise ValueError(f"{must}, got another: {str(error).strip()}") from error
     wrong = ~np.all([table[name].between(*ends) for name, ends in RANGES.items()], axis=0)
     wrong |= np.any([table[gap] != "" for gap in names if gap in "abc"], axis=0)
     if wrong.any() or not len(table):
-        got = f"{table[[*TYPES]].iloc[int(np.argmax(wrong))].tolist()}" if len(table) else "none"
-        raise ValueError(f"{file} must have {FIELDS} in every line, got {got}")
-    with file.open("rb") as lines:
-        lines.seek(-1, 2)
-        whole = lines.read() in b"\r\n"
-    if not whole:
-        raise ValueError(f"{file} must end with a line end, got a last line without one (cut short?)")
-    again = table.duplicated(["user", "movie"])
-    if again.any():
-        user, movie = table.loc[again.idxmax(), ["user", "movie"]].astype(int)
-        raise ValueError(f"{file}: a user must rate a movie once, got user {user} and movie {movie} again")
+        got = table[[*TYPES]].iloc[int(np.argmax(wrong))].tolist() if len(table) else "none"
+        raise ValueError(f"{must}, got {got}")
+    table = table.drop_duplicates(["user", "movie"])
     return table.user.to_numpy(), table.movie.to_numpy()
 
 

@@ -40,19 +40,14 @@ def table(
 ) -> Logged:
     """Turns a log with rows of silo, arm and reward into an environment.
 
-    A random share `fit_share` of the rows of each silo fits a model of the reward. If users return, it is a share of
-    the users with all their rows. The other rows are replayed. In every round each silo serves one of them, drawn
-    uniformly. Any arm can be played, and the model answers. So regret is with respect to the model. `env.fit`, every
-    result and every figure say how well it predicts the held-out rows; `print(env.fit)` shows more. Every silo serves a
-    user in every round. A silo with a single row counts as much as any other in every mean.
+    A share of the rows of each silo fits a model of the reward. If users return, it is a share of the users with all
+    their rows. The other rows are replayed. In every round each silo serves one of them, drawn uniformly, and the model
+    answers for any arm. So regret is the model's, and `env.fit` says how well it predicts the held-out rows.
 
-    Features: a user has a constant and the columns `features`, z in R^p. Without `arm_features` each arm has a separate
-    block, x = (1, 0, ..., z, ..., 0) / sqrt 2 and d = 1 + K p. With `arm_features` an arm has a constant and these
-    columns, w in R^q, and x has all products of an entry of z and one of w, d = p q. Numbers are standardised, clipped
-    at three standard deviations, and divided by them. A text becomes one entry for each level, or one entry for two
-    levels. Vectors are scaled so that the longest have norm 1, and their first entry is constant. Rewards are mapped to
-    [0, 1] by the least and the largest of the table. `env.encoding` describes all this. Without `features`, or if they
-    are constant in every silo, contexts are fixed and public. Certificates say so.
+    A user has the features z, a constant and the columns `features`. Without `arm_features` each arm has its own block,
+    x = (1, 0, ..., z, ..., 0) / sqrt 2 and d = 1 + K p. With them an arm has a constant and these columns, w in R^q,
+    and x = w kron z. `env.encoding` says how columns and rewards became numbers. Vectors have norms of at most 1, and a
+    constant first entry. Without `features`, or if they are constant in every silo, contexts are fixed and public.
 
     Args:
         source: a path, a frame of pandas or polars, a table of pyarrow, or a mapping of names to vectors. A text file

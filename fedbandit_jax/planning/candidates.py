@@ -1,17 +1,12 @@
 """The candidates of a plan: every certified policy of the package, with suitable schedules and numbers.
 
-Every trust model has one release for fixed batches and one for growing batches, both with the least noise. Rewards are
-centred if features have a constant entry, and half of x x' is summed there, see docs/beyond.md. The remaining choices
-depend on the setting: the policy, its first release, and its optimism. Variants of a policy differ in numbers only, so
-they run together.
+Every trust model has one release for fixed batches and one for growing batches, both with the least noise. The
+remaining choices depend on the setting: the policy, its first release, and its optimism. Variants of a policy differ in
+numbers only, so they run together.
 
-If the unit is "user", the contribution bound is a choice too. Smaller bounds have less
-noise: with r contributions, one to a batch, the noise of a sum grows almost as r. Once all users have contributed sums
-stop growing, so batches may double and all prefixes count alike, `Decaying(1.0)`. Fixed batches are many, so
-contributions may be far apart, with least noise by `BandMF`.
-
-If silos drop out, every batch is in one message, and secure aggregation has shares for those that are away. If silos
-lie, the server sees all messages separately and takes one of two medians, which tolerate any attack.
+If the unit is "user", the contribution bound is a choice too. With r contributions, one to a batch, the noise of a sum
+grows almost as r. Once all users have contributed sums stop growing, so batches may double and all prefixes count
+alike, `Decaying(1.0)`. Fixed batches are many, so contributions may be far apart, with least noise by `BandMF`.
 """
 
 from __future__ import annotations

@@ -58,10 +58,11 @@ class Values(Printed):
     """The values estimated by `off_policy`, by label; printing them shows a table."""
 
     values: Mapping[str, Value]
-    logged: float  # mean reward of the replayed rows, with all silos alike
+    logged: float  # mean reward of the replayed rows, with silos weighted as in the values
     level: float  # of the intervals
     basis: str  # description of the model, and of the source of propensities
     doubt: str = ""  # why estimates from the log are unreliable: propensities, or few rows
+    by_size: bool = False  # whether silos are weighted by their rows
 
     def __getitem__(self, label: str) -> Value:
         return self.values[label]
@@ -77,8 +78,9 @@ class Values(Printed):
             (label, f"{v.model:.4f}", str(v.ips), str(v.doubly_robust), str(v.gain), f"{v.rows:,.0f}")
             for label, v in self.values.items()
         ]
+        silos = "silos by their rows" if self.by_size else "all silos alike"
         head = (
-            f"Mean reward of the arms played, all silos alike; of those in the log {self.logged:.4f}; "
+            f"Mean reward of the arms played, {silos}; of those in the log {self.logged:.4f}; "
             f"{100 * self.level:g} % intervals."
         )
         weighted = "by inverse propensities"
@@ -94,26 +96,21 @@ def off_policy(
     key: Array,
     seeds: int = 16,
     level: float = 0.95,
+    by_size: bool = False,
     progress: bool | None = None,
 ) -> Values:
     """Estimates from a log the mean reward of arms that algorithms learned to play with rewards of its model.
 
-    Algorithms run as in `fb.sweep`, and learn from the model, which was fitted to the other rows. They do not see the
-    logged arms and rewards. Let w = 1 / propensity if the played arm a is the logged arm b, and otherwise 0. The mean
-    of w y is an unbiased estimate of the reward of the played arms in the world, for any model. With the model's means
-    m, the mean of m(a) + w (y - m(b)) is also unbiased, and varies less if the model fits. The gain over the log is the
-    mean of m(a) + w (y - m(b)) - y. It varies less than a difference of two means.
+    Algorithms learn from the model, which was fitted to the other rows. They do not see the logged arms and rewards.
+    Let w = 1 / propensity if the played arm a is the logged arm b, and otherwise 0. The mean of w y is an unbiased
+    estimate of the reward of the played arms in the world, for any model. With the model's means m, the mean of m(a) +
+    w (y - m(b)) is also unbiased, and varies less if the model fits. The gain over the log is this minus y.
 
     Intervals use Student's law on sums by row, or by identified user. They allow for one more row of the largest weight
-    with a reward off by 1, since a few heavy rows may share a reward by chance. `Values.doubt` names algorithms with
-    fewer than 50 effective rows, and the row with the least propensity.
-
-    With true propensities, 1 / propensity has mean K over all rows. Its mean is 1 if rows of all arms but one count as
-    0. `Values.doubt` reports a mean more than four standard errors and 2 % off. Arms with few rows are judged only
-    together with all others.
-
-    The model's own mean has no interval. It is biased upwards, since the arms were learned from the same model. If it
-    is outside the doubly robust interval, do not trust the model's regret.
+    with a reward off by 1. `Values.doubt` names algorithms with fewer than 50 effective rows, the row with the least
+    propensity, and propensities under which the mean of 1 / propensity is not K, more than four standard errors and 2 %
+    off. The model's own mean is biased upwards, since the arms were learned from it. If it is outside the doubly robust
+    interval, do not trust the model's regret.
 
     Args:
         env: an environment of `fb.data.table`, with a column of `propensity`.
@@ -122,6 +119,7 @@ def off_policy(
         key: PRNG key.
         seeds: number of runs; intervals are for the mean over these runs.
         level: confidence level of the intervals, in (0, 1).
+        by_size: whether to weight silos by their replayed rows; otherwise all weigh alike, as in the runs.
         progress: as for `fb.simulate`.
 
     Returns:
@@ -140,7 +138,7 @@ def off_policy(
         True
     """
     env = validate.instance("env", env, Logged, "an environment of fb.data.table")
-    level = validate.probability("level", level)
+    level, by_size = validate.probability("level", level), validate.boolean("by_size", by_size)
     if env.log.propensity is None:
         name = "name their column in fb.data.table(...)"
         raise BadValue("env", "must have propensities", None, got=f"a table without: {name}")
@@ -149,16 +147,16 @@ def off_policy(
         env, algos, horizon=horizon, stride=1, key=key, seeds=seeds, record=record, progress=progress, throw=True
     )
     kept = {label: result[label].records for label in result}
-    found = {label: _value(env, one["row"], one["arm"], level) for label, one in kept.items()}
+    found = {label: _value(env, one["row"], one["arm"], level, by_size) for label, one in kept.items()}
     few = ", ".join(label for label, value in found.items() if value.rows < ENOUGH)
     each = np.repeat(env.counts, env.counts)  # size of the silo of every row
-    logged = float(np.average(np.asarray(env.log.reward, float), weights=1 / each))
+    logged = float(np.average(np.asarray(env.log.reward, float), weights=None if by_size else 1 / each))
     stated = np.asarray(env.log.propensity, float)
     least = f"The least propensity is {stated.min():.3g}, in row {env.log.row[stated.argmin()]}."
     rare = f"Doubtful: fewer than {ENOUGH} rows count for {few}. {least}" if few else ""
     doubts = " ".join(filter(None, [OF_SHARES * env.shares, strange(env), rare]))
     basis = env.spec.basis if env.shares else f"{env.spec.basis} {STATED}"
-    return Values(found, logged, level, basis, doubts)
+    return Values(found, logged, level, basis, doubts, by_size)
 
 
 def strange(env: Logged) -> str:
@@ -180,12 +178,12 @@ def _row(moment: records.Moment) -> Array:
     return moment.world.row
 
 
-def _value(env: Logged, rows: np.ndarray, arms: np.ndarray, level: float) -> Value:
-    log = env.log
+def _value(env: Logged, rows: np.ndarray, arms: np.ndarray, level: float, by_size: bool = False) -> Value:
+    log, counts = env.log, np.asarray(env.counts)
     rows, arms = rows.ravel(), arms.ravel()
     who = np.asarray(log.row if env.users is None else env.users)
     _, who = np.unique(who, return_inverse=True)
-    size = int(who.max()) + 1
+    size, counted = int(who.max()) + 1, np.repeat(counts / counts.mean() if by_size else np.ones(len(counts)), counts)
     visits, modelled, weighted, robust, gained, weight = np.zeros((6, size))
     for start in range(0, len(rows), CHUNK):
         row, arm = rows[start : start + CHUNK], arms[start : start + CHUNK]
@@ -195,7 +193,7 @@ def _value(env: Logged, rows: np.ndarray, arms: np.ndarray, level: float) -> Val
         both = mean + w * (reward - _means(env, row, shown))
         terms = (np.ones(len(row)), mean, w * reward, both, both - reward, w)
         for total, term in zip((visits, modelled, weighted, robust, gained, weight), terms):
-            total += np.bincount(who[row], term, size)
+            total += np.bincount(who[row], term * counted[row], size)
     if weight.any():
         met = visits > 0
         effective = weight.sum() ** 2 / (weight**2).sum()

@@ -62,16 +62,12 @@ def plan(
 ) -> Recommendation:
     """Recommends a trust model, release, schedule and policy for private federated bandits.
 
-    Candidates are UCB, AdaC-OFUL, greedy play, epsilon-greedy and Thompson sampling under the allowed trust model with
-    the least noise. DP-DPE is added if every round offers the same arms to all. For returning users there are also
-    private streams of users (`Grouped`) and agents that upload by themselves (`AsyncFederated`). For multi-armed
-    bandits they are elimination, AdaC-UCB, IMED, KL-UCB and Thompson sampling, with pure epsilon-DP. All are certified
-    for the budget, and none learns from raw data inside a batch. docs/planning.md lists them.
-
-    Communication and guarantees are exact, read from candidates bound for T rounds. Regret is predicted. All candidates
-    are simulated for an eighth of `rounds`, or for 10^5 users if that is more. The best eight, and the same policies
-    without privacy, are then simulated for `rounds` with four times as many new seeds. Beyond that, growth is
-    extrapolated. Noise and schedule always belong to the whole horizon.
+    docs/planning.md lists the candidates. All are certified for the budget, under the allowed trust model with the
+    least noise, and none learns from raw data inside a batch. Their communication and guarantees are exact, read from
+    candidates bound for T rounds. Regret is predicted. All candidates are simulated for an eighth of `rounds`, or for
+    10^5 users if that is more. The best eight, and the same policies without privacy, are then simulated for `rounds`
+    with four times as many new seeds. Beyond that, growth is extrapolated. Noise and schedule always belong to the
+    whole horizon.
 
     An interval is for mean regret, over all random draws. Those of the last eight should hold jointly with probability
     95 %, so the best one is valid although it was selected.

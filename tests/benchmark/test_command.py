@@ -49,7 +49,7 @@ def test_plays_verifies_and_draws(here, capsys):
     again = Row.load("rows/mine.checked.npz")
     assert code == ("not repeated" in printed)
     assert again.nonce
-    assert f"{row.score:7.3f} {again.score:7.3f}" in printed
+    assert f"{row.score:.3f}  {row.error:.3f}  {again.score:.3f}" in printed
 
     assert main(["benchmark", "--page", "rows", "--board", "pages/board.md"]) == 0
     assert capsys.readouterr().out == "wrote pages/board.md: 2 rows\n"

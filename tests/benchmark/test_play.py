@@ -181,7 +181,7 @@ def test_verify(row, tmp_path, monkeypatch):
     assert (again.cells["small"].regret != row.cells["small"].regret).any()
     assert again.nonce == Row.load(tmp_path / "mine.checked.npz").nonce != ""
     apart = abs(again.score - row.score) / np.hypot(again.error, row.error)
-    assert f"{apart:5.1f} standard errors apart" in str(found)
+    assert f"{row.score:.3f}  {row.error:.3f}  {again.score:.3f}  {again.error:.3f}" in str(found)
     assert bool(found.far) == (apart > 3)
     other = dataclasses.replace(row, cells={"other": row.cells["small"]})
     for wrong, argument in ((other, "tasks"), ("mine.npz", "row")):

@@ -115,14 +115,17 @@ def test_users_and_items_that_are_too_few_or_alone(tmp_path):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_formats_are_told_apart_by_their_first_line(tmp_path, name):
+def test_formats_are_told_apart_by_the_name_of_the_file(tmp_path, name):
     """With either end of line, and with or without a byte order mark."""
     users, movies = np.array([row[:2] for row in ratings()]).T
     for mark, end in itertools.product([b"", codecs.BOM_UTF8], ["\n", "\r\n"]):
         file = write(tmp_path, ratings(), name, end)
         file.write_bytes(mark + file.read_bytes())
         np.testing.assert_array_equal(module._read(tmp_path), [users, movies])
-        np.testing.assert_array_equal(module._read(file.rename(tmp_path / "any.txt")), [users, movies])
+        file = file.rename(tmp_path / f"any{file.suffix}")
+        np.testing.assert_array_equal(module._read(file), [users, movies])
+    with refused("path"):
+        module._read(file.rename(tmp_path / "any.txt"))
 
 
 def test_sizes_that_do_not_go_together_are_refused(root):

@@ -444,29 +444,3 @@ def test_the_earliest_rows_fit_the_model(users):
         fitted, others = (set(who[some]) for some in (~replayed, replayed))
         assert max(first[one] for one in fitted - others) < min(first[one] for one in others - fitted)
     assert "the earliest rows by day fit the model" in env.encoding
-
-
-ORDERS = ("arms", "silos", "columns", "rows")
-
-
-def reordered(*changed):
-    """The log with these in another order, and arms and silos of other names."""
-    log, features = dict(LOG), ["age", "sex"]
-    for column in [name for name, what in (("drug", "arms"), ("hospital", "silos")) if what in changed]:
-        log[column] = np.array(list("zyx"))[np.unique(LOG[column], return_inverse=True)[1]]
-    if "columns" in changed:
-        log, features = dict(reversed(log.items())), features[::-1]
-    if "rows" in changed:
-        log = {name: column[np.random.default_rng(7).permutation(400)] for name, column in log.items()}
-    return table(log, user="patient", features=features)
-
-
-@pytest.mark.parametrize("changed", [*((one,) for one in ORDERS), ORDERS], ids=" and ".join)
-def test_names_and_orders_change_no_fit(changed):
-    """To six digits, as sums are added up in another order: as many rows, of the same users, by the same model."""
-    plain, other = (dataclasses.asdict(reordered(*names).fit) for names in ((), changed))
-    calibration = [np.array(one.pop("calibration"))[:, 1] for one in (plain, other)]  # rows that tie may change groups
-    texts = [name for name, value in plain.items() if isinstance(value, str)]
-    assert [plain.pop(name) for name in texts] == [other.pop(name) for name in texts]
-    for one, two in ((list(plain.values()), list(other.values())), calibration):
-        np.testing.assert_allclose(np.hstack(one), np.hstack(two), rtol=1e-6)

@@ -138,6 +138,24 @@ def test_one_row_of_a_tiny_propensity(p, rng, key):
     assert re.search(rf"any\. .* {p:.3g}, in row {row}\.", found.doubt)
 
 
+def test_silos_weigh_alike_or_by_size(rng):
+    """Of the rule that plays what was shown, under propensities of 1, that is the mean of silos or of rows."""
+    log, *_ = made(rng)
+    log = {
+        name: column[np.sort(rng.choice(N, 600, p=(1 + log["place"]) / (1 + log["place"]).sum()))]
+        for name, column in log.items()
+    }
+    env = logged(log, propensity=None)
+    env = dataclasses.replace(env, log=env.log._replace(propensity=np.ones(len(env.rows))))
+    starts, counts, reward = env.starts, env.counts, np.asarray(env.log.reward)
+    rows = starts + rng.integers(0, counts, (400, SILOS))  # as they are served
+    of_silos = [reward[rows[:, i]].mean() for i in range(SILOS)]
+    for by_size, weights in ((False, None), (True, counts)):
+        found = evaluation._value(env, rows, np.asarray(env.log.arm)[rows], 0.95, by_size)
+        assert found.ips.mean == pytest.approx(np.average(of_silos, weights=weights))
+        assert found.gain.mean == pytest.approx(0, abs=1e-6)
+
+
 def test_estimates_are_unbiased_where_the_model_is_not(covered):
     errors = covered[..., 0]
     standard = errors.std(0) / np.sqrt(len(errors))
