@@ -317,7 +317,6 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     fb.plotting.gauge: dict(name="clusters", ax=(None, a(Axes))),
     fb.plotting.against: dict(coordinate="algorithm"),
     fb.plotting.colour: dict(algorithm=(PRIVATE, a(dict))),
-    fb.plotting.audits: dict(audits=[an_audit()], controls=((), empty)),
     fb.plotting.save: dict(figure=Figure(), path=("saved.png", path)),
     fb.audits.audit: AUDITED | dict(n_runs=(1000, count(1000)), confidence=(0.9, inside_unit)),
     an_audited_case: AUDITED | dict(slow=(1, count())),

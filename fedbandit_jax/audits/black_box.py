@@ -95,7 +95,7 @@ def audit(
         name: name of the mechanism in reports.
 
     Returns:
-        An `Audit`; print it, or several as a `table`, or draw them with `fb.plotting.audits`.
+        An `Audit`; print it, or several as a `report.findings.table`.
 
     Example:
         >>> def laplace(key, data):  # 1-DP if neighbours differ by 1

@@ -6,15 +6,13 @@ import dataclasses
 import functools
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any, Literal
 
 from tqdm import tqdm
 from typing_extensions import override
 
-from fedbandit_jax.cli._command import Command, File, Folder, Words, digest
+from fedbandit_jax.cli._command import Command, File, Words
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.core.validate import BadValue
 
 SHIPPED, CONTROLS = "shipped mechanisms", "controls"  # cases that must pass, cases that must fail
@@ -33,7 +31,7 @@ class AuditCommand(Command):
     A bound above the claim is tried again under another key at 99.9 %, and only then refutes the claim. A bound below
     the claim proves nothing. 50,000 runs find a noise scale that is wrong by a third.
 
-    The command prints a table and draws it into OUT. The exit code is 1 if a mechanism fails or a control passes. Slow
+    The command prints a table. The exit code is 1 if a mechanism fails or a control passes. Slow
     mechanisms have fewer runs, and controls at most 30,000. All families take half an hour on two cores.
 
     For example:
@@ -50,19 +48,14 @@ class AuditCommand(Command):
     runs: int = 50_000  # runs of each of the two neighbours, at least 1000.
     controls: File = None  # Python file, or folder of files, with functions `broken_*()` that return flawed cases.
     random_seed: int = 0  # seed of the random number generator.
-    out: Folder = Path("results")  # folder for the picture.
 
     @override
     def run(self) -> int:
-        import fedbandit_jax as fb
         from fedbandit_jax.engine.cache import keep_programs
         from fedbandit_jax.report.findings import table
 
-        check_writable("out", self.out)
         validate.integer("runs", self.runs, at_least=1000)
         validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 1)
-        request = [(name, value) for name, value in vars(self).items() if name != "out"]
-        picture = self.out / f"{digest(f'audit-{self.family}', request)}.png"
         keep_programs()
         found, wrong = {SHIPPED: [], CONTROLS: []}, []
         for group, cases in self.cases().items():
@@ -70,9 +63,7 @@ class AuditCommand(Command):
             wrong += [one.name for one in found[group] if one.passed != (group == SHIPPED)]
             print("These have known flaws and must fail:" if group == CONTROLS else "", table(found[group]), sep="\n")
         print("".join(f"{one.name}: {reason}\n" for one in found[SHIPPED] for reason in one.reasons), end="")
-        fb.plotting.save(fb.plotting.audits(*found.values()), picture)
         print("\nepsilon >=: lower bound at confidence 0.95; sensitivity: measured / declared")
-        print(f"Saved {picture}")
         counts = ", ".join(f"{len(ones)} {group}" for group, ones in found.items() if ones)
         print(f"{counts}: {'NOT as expected: ' if wrong else 'all as expected'}{', '.join(wrong)}")
         return 1 if wrong else 0

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from scipy.special import expit, rel_entr
 
+from fedbandit_jax.core.extras import require
 from fedbandit_jax.core.printed import Printed
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.data.columns import Column, Table
@@ -19,7 +18,7 @@ CHUNK = 65536  # rows with features in float64 at a time
 PENALTY = 1e-6  # of |theta|^2 / 2 beside the mean loss, for a unique minimum
 GROUPS = 10  # of rows, by predicted mean
 DIGITS = 9  # decimals of a fit, since the last digits of float64 depend on the processor
-STEPS, TOLERANCE = 100, 1e-9  # most Newton steps, and the largest entry of the final gradient
+TOLERANCE = 1e-9  # largest entry of the final gradient
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,7 +110,9 @@ def split(
     draws = rng.random(len(place))
     if time is not None:
         draws = np.argsort(np.lexsort((draws, time)))  # ranks
-    fitted = _share(draws, place, fit_share)
+    counts = np.bincount(place)
+    rank = require("pandas", "data").Series(draws).groupby(place).rank(method="first").to_numpy()
+    fitted = rank <= np.minimum(np.round(fit_share * counts), counts - 1)[place]
     if user is not None:
         lot = rng.permutation(user.max() + 1)
         if time is not None:
@@ -130,15 +131,6 @@ def split(
     return np.flatnonzero(fitted), others[np.argsort(place[others], kind="stable")]
 
 
-def _share(draws: np.ndarray, place: np.ndarray, share: float) -> np.ndarray:
-    """Marks this share of every silo's rows (N,), the ones with the least draws, all but one at most."""
-    order, counts = np.lexsort((draws, place)), np.bincount(place)
-    rank = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
-    found = np.empty(len(place), bool)
-    found[order] = rank < np.repeat(np.minimum(np.round(share * counts), counts - 1), counts)
-    return found
-
-
 def check_rows(design: JointFeatures, arm: Column, played: np.ndarray, table: Table) -> None:
     """Raises `ValueError` if fitted rows, or those of an arm, are fewer than the coefficients."""
     counts, need = np.bincount(played, minlength=len(design.arms)), design.dim
@@ -155,60 +147,25 @@ def check_rows(design: JointFeatures, arm: Column, played: np.ndarray, table: Ta
 
 
 def fitted(model: str, design: JointFeatures, rows: np.ndarray, played: np.ndarray, rewards: np.ndarray) -> np.ndarray:
-    """Fits the parameter theta (d,) of a model to these rows."""
+    """Fits the parameter theta (d,) of a model to these rows, with rewards y in [0, 1].
 
-    def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for start in range(0, len(rows), CHUNK):
-            some = rows[start : start + CHUNK]
-            yield design.of(some, played[some]), rewards[some]
-
-    return (_least_squares if model == "linear" else _logistic)(batches, design.dim)
-
-
-Batches = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]  # () -> pieces of features (n, d) and rewards (n,)
-
-
-def _least_squares(batches: Batches, dim: int) -> Float[np.ndarray, " d"]:
-    """Minimises the mean of (y - <x, w>)^2 / 2, plus `PENALTY` |w|^2 / 2."""
-    gram, target, n = np.zeros((dim, dim)), np.zeros(dim), 0
-    for x, y in batches():
-        gram += x.T @ x
-        target += x.T @ y
-        n += len(y)
-    return np.linalg.solve(gram / n + PENALTY * np.eye(dim), target / n)
-
-
-def _logistic(batches: Batches, dim: int) -> Float[np.ndarray, " d"]:
-    """Minimises the mean of log(1 + exp z) - y z for z = <x, w>, plus `PENALTY` |w|^2 / 2, by Newton's method.
-
-    Rewards are in [0, 1]. A step that does not lower the loss is halved.
-
-    Raises:
-        RuntimeError: no convergence after `STEPS` steps.
+    It minimises the mean of (y - z)^2 / 2, or of log(1 + exp z) - y z for "logistic", with z = <x, theta>, plus
+    `PENALTY` |theta|^2 / 2. The logistic model needs the features of all rows in memory.
     """
-    w, step, before = np.zeros(dim), np.zeros(dim), np.inf
-    gradient = np.zeros(dim)
-    for _ in range(STEPS):
-        loss, gradient, hessian, n = 0.0, np.zeros(dim), np.zeros((dim, dim)), 0
-        for x, y in batches():
-            z = x @ w
-            mean = expit(z)
-            loss += float((np.logaddexp(0, z) - y * z).sum())
-            gradient += x.T @ (mean - y)
-            hessian += (x * (mean * (1 - mean))[:, None]).T @ x
-            n += len(y)
-        loss = loss / n + PENALTY * float(w @ w) / 2
-        if loss > before + 1e-12 and np.abs(step).max() > 1e-12:
-            step = step / 2
-            w = w - step
-            continue
-        gradient = gradient / n + PENALTY * w
-        if np.abs(gradient).max() <= TOLERANCE:
-            return w
-        step = -np.linalg.solve(hessian / n + PENALTY * np.eye(dim), gradient)
-        w, before = w + step, loss
-    got = f"{np.abs(gradient).max():g}"
-    raise RuntimeError(f"model must be fitted to a gradient of {TOLERANCE:g} in {STEPS} steps, got {got}")
+    if model == "logistic":
+        x, y = design.of(rows, played[rows]), rewards[rows]
+        sides = np.concatenate([y, 1 - y])  # a row counts y times as 1, and 1 - y times as 0
+        kept = np.flatnonzero(sides)
+        options: Any = dict(C=1 / (len(y) * PENALTY), fit_intercept=False, tol=TOLERANCE, solver="newton-cholesky")
+        regression = require("sklearn.linear_model", "data").LogisticRegression(**options)
+        return regression.fit(x[kept % len(y)], kept < len(y), sides[kept]).coef_[0]
+    gram, target = np.zeros((design.dim, design.dim)), np.zeros(design.dim)
+    for start in range(0, len(rows), CHUNK):
+        some = rows[start : start + CHUNK]
+        x = design.of(some, played[some])
+        gram += x.T @ x
+        target += x.T @ rewards[some]
+    return np.linalg.solve(gram / len(rows) + PENALTY * np.eye(design.dim), target / len(rows))
 
 
 def measured(

@@ -4,7 +4,6 @@ import math
 
 import jax
 import jax.numpy as jnp
-import matplotlib.colors
 import numpy as np
 import pytest
 from helpers import refused
@@ -13,7 +12,6 @@ import fedbandit_jax as fb
 from fedbandit_jax.audits.black_box import audit
 from fedbandit_jax.core import backend
 from fedbandit_jax.privacy import gaussian_epsilon, gaussian_mu
-from fedbandit_jax.report import plotting
 from fedbandit_jax.report.findings import Audit, table
 
 
@@ -283,24 +281,6 @@ def test_verdicts_and_reports(change):
     assert max(map(len, str(one).splitlines())) <= 100
     cells = table([make(), make(name="x", **change)]).splitlines()[-1].split()
     assert (cells[0], "FAIL" in cells, cells[-2:]) == ("x", True, ["100,000", "3.2"])
-
-
-def test_figure():
-    """A row for every mechanism: its claim, what was shown, by which neighbours and statistic, and the verdict."""
-    shipped = [make(name=f"m{i}", epsilon_lower=0.5 + i, which=f"user {i}") for i in range(3)]
-    flawed = [make(name="caught one", epsilon_lower=7.0), make(name="missed one", epsilon_lower=0.3)]
-    figure = plotting.audits(shipped, flawed)
-    above, below = ([text.get_text() for text in ax.texts] for ax in figure.axes)
-    assert {"m0", "m1", "m2", "0.5", "1.5", "2.5", "user 2", "linear (Gaussian DP)"} <= set(above)
-    assert (above.count("pass"), above.count("FAIL"), below.count("caught"), below.count("MISSED")) == (1, 2, 1, 1)
-    assert [bar.get_width() for bar in figure.axes[0].patches] == [0.5, 1.5, 2.0]  # longer ones are cut off
-    assert "7 →" in below
-    good, bad = (matplotlib.colors.to_rgba(plotting.COLOURS[i], 0.8) for i in (3, 2))
-    found = [[bar.get_facecolor() for bar in ax.patches] for ax in figure.axes]
-    assert found == [[good, bad, bad], [good, bad]]  # a missed control is as bad as a failed mechanism
-    assert len(plotting.audits(shipped).axes) == 1
-    with refused("audits"):
-        plotting.audits([])
 
 
 REFUSED = {  # argument -> changes

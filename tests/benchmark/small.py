@@ -43,14 +43,6 @@ def recipe(task):
     return fb.algos.Federated(policy=fb.algos.Greedy(), schedule=task.batch, privacy=task.mechanism())
 
 
-def nothing(task):
-    return None
-
-
-def refused(task):
-    raise ValueError("not this one")
-
-
 def wrong(task):
     return 7
 

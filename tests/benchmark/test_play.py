@@ -91,17 +91,6 @@ def test_a_row_by_hand(row):
     assert 0.5 * expected < one.uniform.mean() < 2 * expected
 
 
-def test_what_does_not_count(entry):
-    for function, why in (
-        ("nothing", "it has no recipe for this task"),
-        ("refused", "its recipe was refused: not this"),
-    ):
-        one = Entry.of(f"{entry}:{function}")
-        found = module.played(SMALL, module._recipe(SMALL, one), one)
-        assert found.refused.startswith(why)
-        assert (found.score, found.error) == (0, 0)
-
-
 def test_seeds_are_decided_by_the_code(entry):
     one = Entry.of(entry)
     keys = [SMALL.key(one.digest), SMALL.key(Entry.read(SOURCE + "# a comment\n", "recipe", "mine").digest)]

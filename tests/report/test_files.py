@@ -5,7 +5,6 @@ import functools
 import hashlib
 import io
 import json
-import os
 import zipfile
 
 import numpy as np
@@ -244,21 +243,6 @@ def test_labels_are_an_array(path, monkeypatch):
     assert hashlib.sha256(whole[:-64]).hexdigest().encode() == whole[-64:]
     monkeypatch.setattr("time.localtime", lambda *seconds: (2040, 1, 2, 3, 4, 6, 0, 2, 0))
     assert made().save(path.with_name("again.npz")).read_bytes() == whole
-
-
-def test_a_crash_leaves_the_old_file(path, monkeypatch):
-    """Before the file is moved into place, which is the only moment at which anything changes."""
-
-    def crash(*_):
-        raise KeyboardInterrupt
-
-    for move in ("link", "replace"):
-        monkeypatch.setattr(os, move, crash)
-    for other in (path, path.with_name("new.npz")):
-        with pytest.raises(KeyboardInterrupt):
-            made(seeds=4).save(other)
-    assert [file.name for file in path.parent.iterdir()] == ["run.npz"]
-    equal(Result.load(path), made())
 
 
 @pytest.mark.parametrize(

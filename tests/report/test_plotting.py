@@ -243,6 +243,23 @@ def test_an_algorithm_keeps_its_colour_in_every_figure():
     assert (one.colour == other.colour, one.marker == other.marker) == (True, False)
 
 
+@pytest.mark.parametrize("kind", ["regret", "gauge", "against", "privacy_frontier"])
+def test_names_and_colours_of_your_own(kind):
+    """Of one label; the other keeps its own."""
+    gauge = {"clusters": np.ones((2, 3, 2))}
+    result = dataclasses.replace(swept({"a": ({"algorithm": "a", "epsilon": 1}, 1.0), "b": 2.0}), gauges=gauge)
+    draw = getattr(fb.plotting, kind)
+    more = {"gauge": ["clusters"], "against": ["epsilon"]}.get(kind, [])
+    (ax,) = draw(result, *more, names={"a": "mine"}, colours={"a": "#123456"}).axes
+    found = dict(zip(*reversed(ax.get_legend_handles_labels())))
+    lines = {name: one.lines[0] if hasattr(one, "lines") else one for name, one in found.items()}
+    shown = {name.removesuffix(": certified"): line.get_color() for name, line in lines.items() if name != FRONT}
+    assert shown == {"mine": "#123456", "b": fb.plotting.styles(result)["b"].colour}
+    for wrong in ({"c": "red"}, {"a": "no colour"}):
+        with refused("colours"):
+            draw(result, *more, colours=wrong)
+
+
 LONG = "Private-FedLinUCB with a name that goes on and on, as names of variants of algorithms in long sweeps do, (x)"
 
 

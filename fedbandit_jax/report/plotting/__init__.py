@@ -1,6 +1,5 @@
-"""Figures of results, without JAX: curves, regret against a coordinate, frontiers and audits."""
+"""Figures of results, without JAX: curves, regret against a coordinate, and a frontier."""
 
-from fedbandit_jax.report.plotting.audits import audits as audits
 from fedbandit_jax.report.plotting.colours import CLAIMS as CLAIMS
 from fedbandit_jax.report.plotting.colours import COLOURS as COLOURS
 from fedbandit_jax.report.plotting.colours import MARKERS as MARKERS

@@ -15,14 +15,20 @@ from matplotlib.lines import Line2D
 
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.report.plotting.colours import GREY
-from fedbandit_jax.report.plotting.curves import ended, families, final
+from fedbandit_jax.report.plotting.curves import Family, ended, families, final
 from fedbandit_jax.report.plotting.figure import INSIDE, checked, scale
 from fedbandit_jax.report.result import Result
 
 FRONT = "on the Pareto front (filled)"
 
 
-def privacy_frontier(result: Result, *, ax: Axes | None = None) -> Figure:
+def privacy_frontier(
+    result: Result,
+    *,
+    names: Mapping[str, str] | None = None,
+    colours: Mapping[str, str] | None = None,
+    ax: Axes | None = None,
+) -> Figure:
     """Draws final group regret against the proved epsilon of the noise, and marks the Pareto front.
 
     Epsilon is `Certificate.epsilon_exact`, at the certificate's delta, which the axis names. A point on the front is
@@ -32,12 +38,12 @@ def privacy_frontier(result: Result, *, ax: Axes | None = None) -> Figure:
     without a finite proved epsilon, and the legend says so.
 
     Args:
-        result, ax: as in `against`.
+        result, names, colours, ax: as in `against`.
 
     Raises:
         ValueError, TypeError: no algorithm has a finite epsilon, or an argument is invalid.
     """
-    axes = checked(result, ax)
+    axes = checked(result, ax, names)
     proved = {
         label: one.epsilon_exact
         for label, one in result.certificates.items()
@@ -56,7 +62,8 @@ def privacy_frontier(result: Result, *, ax: Axes | None = None) -> Figure:
     )
     on = set(itertools.compress(certified, best))
     first, *others = result.config["environments"].values()
-    _draw(result, proved, on, axes, stairs=len(deltas) == 1 and all(world == first for world in others))
+    members = families(result, names, colours, along=("epsilon", "delta"))
+    _draw(result, members, proved, on, axes, stairs=len(deltas) == 1 and all(world == first for world in others))
     listed = ", ".join(f"{delta:g}" for delta in deltas)
     at = f"at $\\delta$ = {listed}" if len(deltas) == 1 else f"each at its $\\delta$: {listed}"
     axes.set_xlabel(f"$\\varepsilon$ given by the certificate, {at}")
@@ -77,10 +84,12 @@ def pareto(costs: Sequence[Sequence[float]], settings: Sequence[Any]) -> list[bo
     return found
 
 
-def _draw(result: Result, x: Mapping[str, float], on: Collection[str], ax: Axes, *, stairs: bool) -> None:
+def _draw(
+    result: Result, members: Sequence[Family], x: Mapping[str, float], on: Collection[str], ax: Axes, *, stairs: bool
+) -> None:
     """Draws points at their x, filled if they are `on` the front, and all others as horizontal lines."""
     scale(ax, "x", np.array(list(x.values())))
-    for family in families(result, along=("epsilon", "delta")):
+    for family in members:
         for i, label in enumerate(one for one in family.labels if one not in x):
             unproved = bool(result.certificates[label].epsilon)
             name = f"{family.name}: no ε is proved" if unproved else family.text
