@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy import releases
-from fedbandit_jax.report.findings import Audit
 
 A, E, P, S = fb.algos, fb.envs, fb.privacy, fb.schedules
 
@@ -32,13 +31,6 @@ KEY = jax.random.key(0)
 PRIVATE = A.private_fed_lin_ucb(BUDGET, schedule=2)
 ASYNC = A.AsyncFederated(schedule=S.Geometric(1.5), privacy=P.Mechanism(BUDGET, unit="visit"))
 SUMS = A.CDPSE(1.0)
-
-
-def an_audit():
-    numbers_of = {field.name: 1.0 for field in dataclasses.fields(Audit)}
-    words = dict(name="an audit", which="first user", statistic="linear", bound="Clopper-Pearson")
-    return Audit(**{**numbers_of, **words})  # pyright: ignore[reportArgumentType]
-
 
 NOISE = lambda key, data: data + jax.random.normal(key)  # noqa: E731
 CASE = fb.audits.Case(name="a case", mechanism=NOISE, data=0.0, neighbour=1.0, epsilon=1.0, delta=0.1)

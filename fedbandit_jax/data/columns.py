@@ -19,6 +19,7 @@ from fedbandit_jax.core.extras import require
 from fedbandit_jax.core.validate import BadType, BadValue
 
 LARGEST = 1e100  # keeps squares and sums finite
+CODES = (-99.0, -999.0, -9999.0, -99999.0)  # common codes of missing values
 GAPS = ("", "-", "?", "NA", "N/A", "nan", "NaN", "null")  # texts of missing values, also in a frame
 NO_GAPS = "must have no missing values: `missing` NA leaves out rows with empty cells or NA, empty reads it as text"
 MUST = dict(
@@ -29,6 +30,7 @@ MUST = dict(
 ANSWERS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 DATE = re.compile(r"\d{4}-\d\d-\d\d([T ].*)?")
 NUMBER_LIKE = re.compile(DATE.pattern + r"|[+-]?\s*[$€£]?\s*\d[\d.,'’\s]*[%$€£]?")  # to people; to pandas a text
+UNIT = re.compile(r"[+-]?\d[\d.,]*\s*([^\W\d_]{2,})")  # a number with a unit
 DAYS = "; days since 1970"
 SEPARATORS = ",;\t|"  # candidates; on ties the first counts
 LISTED = 12  # most names in a message
@@ -90,7 +92,7 @@ class Table(NamedTuple):
 def opened(source: Any, decimal: str | None = None, missing: Sequence[str] | None = None) -> Table:
     """Reads a path, a frame, a pyarrow table, a mapping of names to vectors, or a `Table` of a frame.
 
-    Arguments are as in `fb.data.table`. Texts are stripped, and missing ones become NaN unless `missing` is empty.
+    Arguments are as in `fb.data.table`. Texts are stripped, and `missing` ones become NaN.
     """
     pandas = require("pandas", "data")
     path = validate.path("source", source) if isinstance(source, (str, Path)) else None
@@ -124,8 +126,6 @@ def opened(source: Any, decimal: str | None = None, missing: Sequence[str] | Non
         raise BadValue("source", "must have a header and at least one row below it", title, got=f"none in {title}")
     texts = [name for name, kind in frame.dtypes.items() if kind.kind == "O"]
     frame[texts] = frame[texts].map(lambda value: value.strip() if isinstance(value, str) else value)
-    if missing is None or len(missing):
-        frame[texts] = frame[texts].mask(frame[texts].isin(GAPS))
     if missing:
         numbers = pandas.to_numeric(pandas.Series(missing), errors="coerce").dropna()
         frame = frame.mask(frame.isin([*missing, *numbers]))
@@ -173,22 +173,25 @@ def read(
     left = len(whole) - len(frame)
     left_out = (f"left out: {left:,} rows with missing values",) if left else ()
     table = table._replace(frame=frame, left_out=left_out)
-    return table._replace(found={one.name: column(one, table) for one in wanted})
+    return table._replace(found={one.name: column(one, table, missing) for one in wanted})
 
 
-def column(wanted: Wanted, table: Table) -> Column:
+def column(wanted: Wanted, table: Table, missing: Sequence[str] | None = None) -> Column:
     """Converts a column of a frame, or raises `ValueError` with the first invalid row."""
     pandas = require("pandas", "data")
     series = table.frame[wanted.name]
     (name, argument, kind), dtype = wanted, series.dtype.kind
+    literal = missing is not None and not len(missing)
 
-    def wrong(odd: Any, must: str, got: str | None = None) -> BadValue:
+    def wrong(odd: Any, must: str) -> BadValue:
         i = int(np.argmax(odd))  # the first such row
         value = series.iloc[i]
-        return BadValue(argument, must, value, got=f"{got or validate.shown(value)} {table.where(i, name)}")
+        seen = "nothing" if value in ("", None) or value != value else validate.shown(value)
+        return BadValue(argument, must, value, got=f"{seen} {table.where(i, name)}")
 
-    if (gap := series.isna().to_numpy()).any():
-        raise wrong(gap, NO_GAPS, "nothing")
+    gap = series.isna() | (series.isin(GAPS) if dtype == "O" and not literal else False)
+    if gap.any():
+        raise wrong(gap, NO_GAPS)
     if kind != "labels" and dtype in "iuf":
         values = series.to_numpy(float)
     elif kind != "labels" and dtype == "M":
@@ -207,7 +210,9 @@ def column(wanted: Wanted, table: Table) -> Column:
             distinct = pandas.to_numeric(pandas.Series(answers), errors="coerce").to_numpy(float)
         no = np.isnan(distinct)
         if kind == "either" and no.all() and not dated:
-            no = np.array([NUMBER_LIKE.fullmatch(text) is not None for text in texts])
+            units = [unit and unit[1] for unit in map(UNIT.fullmatch, texts)]
+            alike = len(units) > 1 and units[0] and len(set(units)) == 1
+            no = np.array([bool(alike or NUMBER_LIKE.fullmatch(text)) for text in texts])
             if not no.any():
                 return _labels(name, texts, codes)
         if no.any():
@@ -218,6 +223,10 @@ def column(wanted: Wanted, table: Table) -> Column:
             return Column(name, values, unit=DAYS)
     if (large := ~(np.abs(values) <= LARGEST)).any():
         raise wrong(large, f"must be finite and at most {LARGEST:g}")
+    least = values.min()
+    if not literal and least in CODES and (values[values != least] >= 0).all():
+        must = f"must not have a lone negative number: set `missing` to {least:g} if it is no answer, or else to []"
+        raise wrong(values == least, must)
     return Column(name, values)
 
 

@@ -205,6 +205,13 @@ def test_delta_adjacency_and_environment_are_asked_for():
         fb.plotting.privacy_frontier(swept({"x": 1.0}, certificates={"x": PUBLIC}))
 
 
+def test_communication_frontier():
+    regrets, bits = dict(alone=9.0, rare=5.0, often=4.0, waste=6.0), dict(alone=0.0, rare=1e3, often=1e6, waste=1e6)
+    (ax,) = fb.plotting.communication_frontier(swept(regrets, bits=bits)).axes
+    assert points_of(ax) == {(0.0, 9.0): True, (1e3, 5.0): True, (1e6, 4.0): True, (1e6, 6.0): False}
+    assert ax.get_xscale() == "symlog"
+
+
 def test_pareto_against_its_definition():
     table = np.random.default_rng(0).integers(0, 4, (60, 3))
     beaten = [any((a <= b).all() and (a < b).any() for a in table) for b in table]
@@ -230,7 +237,7 @@ def test_an_algorithm_keeps_its_colour_in_every_figure():
     }
     algos = {label: PRIVATE.replace(release="blt" if "blt" in label else "tree") for label in points} | {"plain": PLAIN}
     whole = swept(points, algos=algos, certificates={"plain": PUBLIC})
-    draws = (fb.plotting.regret, against_epsilon, fb.plotting.privacy_frontier)
+    draws = (fb.plotting.regret, against_epsilon, fb.plotting.privacy_frontier, fb.plotting.communication_frontier)
     seen = {}
     for result, draw in itertools.product((whole, whole.sel(algorithm=["tree"])), draws):
         (ax,) = draw(result).axes
@@ -243,7 +250,7 @@ def test_an_algorithm_keeps_its_colour_in_every_figure():
     assert (one.colour == other.colour, one.marker == other.marker) == (True, False)
 
 
-@pytest.mark.parametrize("kind", ["regret", "gauge", "against", "privacy_frontier"])
+@pytest.mark.parametrize("kind", ["regret", "gauge", "against", "privacy_frontier", "communication_frontier"])
 def test_names_and_colours_of_your_own(kind):
     """Of one label; the other keeps its own."""
     gauge = {"clusters": np.ones((2, 3, 2))}
@@ -326,7 +333,7 @@ def simple(labels=("a", "b"), **changes):
 
 def test_nothing_vanishes_in_dark_styles():
     with plt.style.context("dark_background"):
-        for figure in (fb.plotting.regret(simple()), fb.plotting.privacy_frontier(simple())):
+        for figure in (fb.plotting.regret(simple()), fb.plotting.communication_frontier(simple())):
             (ax,) = figure.axes
             drawn = [line.get_color() for line in ax.lines if len(line.get_xdata())]
             assert drawn
@@ -345,7 +352,7 @@ def test_a_notebook_draws_a_figure_once(monkeypatch, backend, kept):
 def test_any_label_can_be_drawn(label, caplog, tmp_path):
     """Also one that is broken mathematics, or has as many characters as a book; and formulas, without a word."""
     result = simple((label, "other"), other=proved(1.0, delta=1e-7))
-    for figure in (fb.plotting.regret(result), fb.plotting.privacy_frontier(result)):
+    for figure in (fb.plotting.regret(result), fb.plotting.communication_frontier(result)):
         (path,) = fb.plotting.save(figure, tmp_path / "figure.svg")
         assert path.stat().st_size < 3_000_000
     assert not caplog.records
@@ -360,3 +367,4 @@ def test_a_notebook_shows_what_print_does():
 def test_an_algorithm_of_one_s_own_is_neither_called_not_private_nor_free():
     result = sweep({"mine": One(), "other": PLAIN})
     assert legend(fb.plotting.regret(result).axes[0]) == ["mine: no privacy claim", "other: not private"]
+    assert any("bits are not counted" in text for text in legend(fb.plotting.communication_frontier(result).axes[0]))
