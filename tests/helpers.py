@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import lots, random
@@ -225,6 +225,21 @@ def variance_test(sample, variance=1.0):
     """Two-sided chi-square p-value that a zero-mean Gaussian sample has this variance."""
     law, squares = stats.chi2(np.size(sample)), (np.asarray(sample, float) ** 2).sum() / variance
     return 2 * min(law.sf(squares), law.cdf(squares))
+
+
+def p_value(draws, law, cells=60):
+    """Chi-square test on cells between quantiles of a law, finer in the tails; those too rare are pooled."""
+    if hasattr(law, "log_pmf"):  # of integers
+        edge = int(20 * law.variance**0.5) + 1
+        pmf = np.exp(law.log_pmf(np.arange(-edge, edge + 1)))
+        law = stats.rv_discrete(values=(np.arange(-edge, edge + 1), pmf / pmf.sum()))
+    edges = np.unique(law.ppf(special.expit(np.linspace(-8, 8, cells + 1))))
+    expected = np.diff(law.cdf(edges), prepend=0, append=1) * len(draws)
+    observed = np.bincount(np.searchsorted(edges, draws), minlength=len(expected))
+    rare = expected < 5
+    pooled = [np.append(counts[~rare], counts[rare].sum()) for counts in (observed, expected)]
+    observed, expected = (counts[pooled[1] > 0] for counts in pooled)
+    return stats.chi2.sf(((observed - expected) ** 2 / expected).sum(), len(observed) - 1)
 
 
 def workload(memory, n):

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.stats
-from helpers import by_lot, deep, refused, regrets
-from oracles.linear import project
+from helpers import deep, refused
 
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.admission import BoundStatistic
+from fedbandit_jax.privacy.bound import Exact
 from fedbandit_jax.privacy.byzantine import AGGREGATES, ATTACKS, Apart, ExactApart, Server, cost, shown_apart
 from fedbandit_jax.privacy.packing import pack
 from fedbandit_jax.privacy.trust import Central
@@ -106,18 +106,21 @@ def test_costs_tend_to_those_of_many_silos():
     assert cost("geometric_median", 200, 65) == pytest.approx(math.sqrt(spatial), rel=2e-3)
 
 
-BOTH = [(rule, attack) for rule in AGGREGATES for attack in (None, "large")]
+RULES = [(rule, attack, private) for rule in AGGREGATES for attack in (None, "large") for private in (True, False)]
 
 
-@pytest.mark.parametrize(("aggregate", "attack"), deep(BOTH, keep={3}))
-def test_a_release_is_the_rule_on_private_prefix_sums(aggregate, attack):
-    """The tree of every silo in NumPy, fed the same users and the same noise; silo 1 may lie."""
-    bound: Apart = bind(aggregate, attack and P.Liars([1], attack))
+@pytest.mark.parametrize(("aggregate", "attack", "private"), deep(RULES, keep={6, 7, 11}))
+def test_a_release_is_the_rule_on_prefix_sums(aggregate, attack, private):
+    """The tree of every silo in NumPy, fed the same users and the same noise; silo 1 may lie. Or no noise."""
+    liars = attack and P.Liars([1], attack)
+    bound: Apart = bind(aggregate, liars)
+    exact = shown_apart(Exact(n_agents=M), aggregate, liars)
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((4, 2, D, M)) / 3, rng.random((4, 2, M))
-    state, keys = bound.init(D), jax.random.split(jax.random.key(0), 4)
+    played = bound if private else exact
+    state, keys = played.init(D), jax.random.split(jax.random.key(0), 4)
     sums, nodes = np.zeros((M, D, D + 1)), {}
-    total, step = jax.jit(bound.total), jax.jit(bound.step)
+    total, step = jax.jit(played.total), jax.jit(played.step)
     draw = jax.jit(
         lambda keys, k: jax.vmap(bound.trust.randomize, (0, 0, None, None))(keys, np.arange(M), k, np.zeros(9))
     )
@@ -128,7 +131,7 @@ def test_a_release_is_the_rule_on_private_prefix_sums(aggregate, attack):
         silos = jax.random.split(jax.random.split(keys[k - 1])[0], M)
         low = k & -k
         nodes = {node: z for node, z in nodes.items() if node > low} | {low: np.asarray(draw(silos, k))}
-        sent = np.asarray(PACK(np.float32(sums))) + sum(nodes.values())
+        sent = np.asarray(PACK(np.float32(sums))) + private * sum(nodes.values())
         if attack:
             sent[1] *= -1000
         np.testing.assert_allclose(state.view, sent, rtol=1e-4, atol=2e-4)
@@ -136,33 +139,6 @@ def test_a_release_is_the_rule_on_private_prefix_sums(aggregate, attack):
         np.testing.assert_allclose(
             PACK(statistics), expected, rtol=1e-3, atol=2e-3 * (1000 if aggregate == "sum" else 1)
         )
-
-
-SCHEDULES = 10, S.Geometric(2.0, first=10)
-PLAYED = [(name, schedule) for name in AGGREGATES if name != "sum" for schedule in SCHEDULES]
-
-
-@pytest.mark.parametrize(("aggregate", "schedule"), deep(PLAYED, keep={1, 2}))
-def test_greedy_play_on_a_robust_sum(script, aggregate, schedule, key):
-    """The loop in NumPy, without noise: silo 2 of 3 flips the sign of its sums of x x' and of x y."""
-    algo = recipe(privacy=None, aggregate=aggregate, liars=P.Liars([2]), schedule=schedule)
-    found = regrets(script, algo.bind(script.spec, 60), 60, key)
-    sums, belief, expected = np.zeros((3, 4, 5)), np.zeros(4), np.zeros(60)
-    for t in range(60):
-        for i in range(3):
-            worth = script.contexts[t, i].astype(float) @ belief
-            a = int(np.argmax(worth) if belief.any() else by_lot(key, t, len(worth), 3)[i])
-            x, y = script.contexts[t, i, a].astype(float), script.answers[t, i, a]
-            expected[t] += script.means[t, i].max() - script.means[t, i, a]
-            sums[i] += np.outer(x, np.append(x, y))
-        if t + 1 in ((10, 20, 30, 40, 50, 60) if schedule == 10 else (10, 20, 40)):
-            sent = np.asarray(PACK(np.float32(sums)))
-            sent = np.stack([sent[0], sent[1], -sent[2]])
-            total = 3 * np.asarray(JITTED[aggregate](np.float32(sent)), float)
-            w = np.zeros((4, 4))
-            w[np.triu_indices(4)] = total[:10] / np.where(np.equal(*np.triu_indices(4)), 1, math.sqrt(2))
-            belief = np.linalg.solve(project(w + np.triu(w, 1).T) + np.eye(4), total[10:])
-    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_groups_of_silos_are_not_added_up():

@@ -9,20 +9,24 @@ import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 import pytest
-from helpers import AUTHORS, Bias, Prefixes, refused, released
+from helpers import AUTHORS, Bias, Prefixes, released
 from honest import BATCH, BUDGET, HORIZON, SPEC, BoundOffice, Office, changed, federated, honest, nosy, of, subclass
+from test_forgeries import claimed_of, scores_together
 
 import fedbandit_jax as fb
+from fedbandit_jax.algos.loops.server import ServerLoop
 from fedbandit_jax.algos.policies.ucb import BoundUCB
 from fedbandit_jax.audits.messages import Messages, by_message
+from fedbandit_jax.core import struct
 from fedbandit_jax.engine import prepare
 from fedbandit_jax.engine.prepare import Configuration
 from fedbandit_jax.envs._wrapper import Wrapper
 from fedbandit_jax.interfaces import Status, certify
-from fedbandit_jax.privacy import RELEASES, TRUST, Release
+from fedbandit_jax.privacy import RELEASES, TRUST
 from fedbandit_jax.privacy.bound import Exact
+from fedbandit_jax.privacy.certification import OF_A_TABLE
 from fedbandit_jax.privacy.noisy_sums import Aggregated, Rounded
-from fedbandit_jax.privacy.releases import Blt, Tree, make
+from fedbandit_jax.privacy.releases import Blt, Tree
 from fedbandit_jax.privacy.trust import Central, SecAgg, SiloLocal
 
 
@@ -132,37 +136,6 @@ def test_a_policy_cannot_reach_the_noise():
     assert not np.shares_memory(kept[-1], runner.algo.mechanism.trust.std)
 
 
-class Blocks(Release):
-    """Sums of three batches, and the batches since, as in docs/extending.md."""
-
-    def encode_init(self, shape):
-        return jnp.zeros(shape)
-
-    def encode(self, block, k, gamma):
-        block = block + gamma
-        return jnp.where(k % 3 == 0, block, gamma), jnp.where(k % 3 == 0, 0, block)
-
-    def init(self, shape):
-        return jnp.zeros((2, *shape))
-
-    def decode(self, state, k, message):
-        blocks, since = state
-        ends = k % 3 == 0
-        state = jnp.stack([blocks + jnp.where(ends, message, 0), jnp.where(ends, 0, since + message)])
-        return state.sum(0), state
-
-
-def test_blocks():
-    """By hand at S = 7."""
-    made = make(Blocks, 7)
-    assert made.sensitivity_sq() == pytest.approx(2)
-    np.testing.assert_allclose(made.prefix_variance(), [1, 2, 1, 2, 3, 2, 3], rtol=1e-6)
-    sums = {1: [1], 2: [2], 3: [1, 2, 3], 4: [4], 5: [5], 6: [4, 5, 6], 7: [7]}
-    np.testing.assert_array_equal(made.encoder(), [[float(j in sums[k]) for j in range(1, 8)] for k in sums])
-    with refused("n_syncs", 2049):
-        make(Prefixes, 2049)
-
-
 def test_a_release_is_its_matrices():
     """What a user-defined class says beside `encode` and `decode` changes nothing."""
     wanted = honest("own release")
@@ -230,6 +203,97 @@ def test_a_user_defined_policy_in_gossip():
     assert (certify(ucb).claim, certify(ucb.replace(policy=of(Wide, ucb.policy))).claim) == ("certified", "none")
 
 
+# Disguises: what tells the host one thing and a program another, or looks like a part of ours.
+
+
+class Says(type):
+    """A metaclass by which a class has the methods of its parent, as it says."""
+
+    def __getattribute__(cls, name):
+        return getattr(fb.Policy, name) if name == "indices" else super().__getattribute__(name)
+
+
+class Equals(type):
+    """A metaclass by which a class equals all others."""
+
+    def __eq__(cls, other):
+        return True
+
+    def __hash__(cls):
+        return hash(ServerLoop)
+
+
+def with_policy(policy):
+    return changed(honest("tree"), "", policy=policy)
+
+
+def with_field(name):
+    """A policy with a field of the name of a method, which nothing declares at the class."""
+    kind = type("Own", (fb.algos.Thompson,), {"__annotations__": {name: object}, name: fb.static()})
+    return with_policy(fb.pytree(kind)(**{name: scores_together}))
+
+
+def with_lookup(self, name):
+    return scores_together if name == "indices" else object.__getattribute__(self, name)
+
+
+def a_loop(**words):
+    """A loop that claims what an honest one may."""
+    kind = words.pop("metaclass", type)(
+        "Own", (ServerLoop,), {"guarantee": lambda self: certify(honest("tree")), **words}
+    )
+    clone = object.__new__(struct.node(kind))
+    vars(clone).update(vars(honest("tree")))
+    return clone
+
+
+def sealed(value):
+    """What says that it is of this package, and seals itself."""
+    struct.sealed(type(value))
+    return value
+
+
+def lying(name):
+    return {"__module__": f"fedbandit_jax.{name}"}
+
+
+DISGUISES = {
+    "a field that hides a method": lambda: with_field("indices"),
+    "a field that hides what is prepared": lambda: with_field("prepare"),
+    "attributes that are looked up otherwise": lambda: with_policy(
+        subclass(fb.algos.Thompson, __getattribute__=with_lookup)()
+    ),
+    "attributes that are made up": lambda: with_policy(subclass(fb.algos.Thompson, __getattr__=with_lookup)()),
+    "attributes in another dictionary": lambda: with_policy(subclass(fb.algos.Thompson, __dict__={})()),
+    "a class that says what it inherits": lambda: with_policy(
+        fb.pytree(Says("Own", (fb.algos.Thompson,), {"indices": lambda self, *given: scores_together(*given)}))()
+    ),
+    "a loop that equals a sealed one": lambda: a_loop(metaclass=Equals),
+    "a loop of the same name": lambda: a_loop(__module__=ServerLoop.__module__, __qualname__="ServerLoop"),
+    "a loop that seals itself": lambda: sealed(a_loop(**lying("algos"))),
+    "a policy that seals itself": lambda: with_policy(
+        sealed(subclass(fb.algos.Thompson, indices=lambda self, *given: scores_together(*given), **lying("algos"))())
+    ),
+    "a sealed loop's name": lambda: sealed(a_loop(__module__=ServerLoop.__module__, __qualname__="ServerLoop")),
+}
+
+
+@pytest.mark.parametrize("what", DISGUISES)
+def test_disguised_parts(what):
+    assert not claimed_of(DISGUISES[what])
+
+
+def test_parts_with_our_names_are_named():
+    """A class says what module it is from, and its author what it is called."""
+    words = {**lying("algos.policies.greedy"), "__qualname__": "Thompson"}
+    policy = fb.pytree(type("Thompson", (fb.algos.Thompson,), words))()
+    rule = {"contribution": lambda self, x, y, seen: (1.0, y), "__repr__": lambda self: "Linear()"}
+    statistic = type("Linear", (fb.privacy.Statistic,), {**lying("privacy"), **rule})()
+    found = certify(federated(policy=policy, statistic=statistic, trust="central").bind(SPEC, HORIZON))
+    assert set(found.user_defined) == {"policy: Thompson", "rule: Linear"}
+    assert not struct.shipped(policy)
+
+
 # Runs.
 
 
@@ -292,3 +356,65 @@ def test_environments_that_lie(lie):
     result = run(Lies(env=WORLD, spec=WORLD.spec, **lie), federated(schedule=2))
     assert result.certificate.claim == "certified"
     assert (result.status & Status.OUTSIDE_SPEC).all()
+
+
+SEEN = []
+
+
+@fb.pytree
+class Tells(Wrapper):
+    """Hands its world on, beside what it offers."""
+
+    def observe(self, key, world, t):
+        offered, world = self.env.observe(key, world, t)
+        SEEN.append(world)
+        return offered, world
+
+
+@fb.pytree
+class Hears(fb.algos.Thompson):
+    """Scores by the world itself, where it is being played, and as it says where it is looked at."""
+
+    def index(self, key, t, belief, contexts):
+        try:
+            return contexts @ (jax.tree.leaves(SEEN[-1])[0] + 0)
+        except Exception:
+            return super().index(key, t, belief, contexts)
+
+
+def test_a_policy_that_is_told_of_the_world_by_its_environment():
+    SEEN.clear()
+    with pytest.raises(TypeError, match=r"Hears\.index"):
+        run(Tells(env=WORLD, spec=WORLD.spec), federated(policy=Hears(), schedule=2))
+
+
+ASKED = []
+
+
+@fb.pytree
+class Mind(Wrapper):
+    """Accepts or rejects, and says that it has rows when its spec is asked for the so-many-th time, and never again."""
+
+    when: int = fb.static()
+
+    def __getattribute__(self, name):
+        found = object.__getattribute__(self, name)
+        if name != "spec":
+            return found
+        ASKED.append("spec")
+        return dataclasses.replace(found, rejects=ASKED.count("spec") == self.when)
+
+    def accepts(self, key, world, arms):
+        ASKED.append("accepts")
+        return arms >= 0, world
+
+
+@pytest.mark.parametrize("when", range(1, 16))
+def test_an_environment_that_changes_its_mind(when):
+    """Data decide about no round unless the certificate says so."""
+    ASKED.clear()
+    try:
+        found = run(Mind(env=WORLD, spec=WORLD.spec, when=when), federated(schedule=2)).certificate
+    except (TypeError, ValueError):
+        return
+    assert "accepts" not in ASKED or OF_A_TABLE in found.not_covered

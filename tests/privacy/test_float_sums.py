@@ -7,13 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from honest import BUDGET, changed, honest
+from honest import BUDGET, changed
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.core import wide
 from fedbandit_jax.engine.runners import Synchronous
-from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.bound import Exact, Timing
 from fedbandit_jax.privacy.sums import Steps, Sums, too_coarse
@@ -199,8 +198,6 @@ def test_batches_longer_than_is_claimed():
     for longest, words in ((2**26, "gives epsilon = "), (2**20, "gives epsilon = 1."), (999.5, "must be an integer")):
         found = algo.bind(spec, 2**14).replace(longest=longest).guarantee()
         assert (found.claim, words in found.reason) == ("none", True)
-    certificates = [certify(changed(honest("amplified"), "mechanism", longest=longest)) for longest in (1, 2**13)]
-    assert [one.claim for one in certificates] == ["certified", "none"]  # rounding, where shuffling amplifies
 
 
 def test_what_float32_adds_up_is_too_coarse():

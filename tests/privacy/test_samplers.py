@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import deep
+from helpers import deep, p_value
 from scipy import special, stats
 
 from fedbandit_jax.core import wide
@@ -16,17 +16,6 @@ from fedbandit_jax.privacy import samplers, tails
 
 N = 25_000
 ALPHA = 1e-4
-
-
-def p_value(draws, law):
-    """Chi-square test on cells between quantiles of the law, finer in the tails; those too rare are pooled."""
-    edges = np.unique(law.ppf(special.expit(np.linspace(-8, 8, 61))))
-    expected = np.diff(law.cdf(edges), prepend=0, append=1) * len(draws)
-    observed = np.bincount(np.searchsorted(edges, draws), minlength=len(expected))
-    rare = expected < 5
-    pooled = [np.append(cells[~rare], cells[rare].sum()) for cells in (observed, expected)]
-    observed, expected = (cells[pooled[1] > 0] for cells in pooled)
-    return stats.chi2.sf(((observed - expected) ** 2 / expected).sum(), len(observed) - 1)
 
 
 def lattice(weight, reach):
@@ -58,7 +47,22 @@ class Law(NamedTuple):
     wrong: float  # a part of the last parameter that is refuted
 
 
+def half(exact):
+    """Centred binomials of n trials: beyond `NORMAL_LIMIT` the limit takes over, whatever `exact` says."""
+    return lambda key, n, p, shape: samplers.centred_binomial(key, n, shape, exact=exact)
+
+
 LAWS = {
+    "normal": Law(lambda key, std, shape: std * tails.normal(key, shape), lambda std: stats.norm(0, std), [1.0], 1.07),
+    "exponential": Law(
+        lambda key, scale, shape: scale * tails.exponential(key, shape),
+        lambda scale: stats.expon(scale=scale),
+        [1.0],
+        1.1,
+    ),
+    "centred": Law(half(True), lambda n, p: stats.binom(n, p, -n / 2), [(7, 0.5), (400, 0.5)], 0.98),
+    "centred, many": Law(half(True), lambda n, p: normal(n * p / 2), [(4e8, 0.5)], 1.1),
+    "their limit": Law(half(False), lambda n, p: normal(n * p / 2), [(4e8, 0.5)], 1.1),
     "laplace": Law(samplers.discrete_laplace, laplace_law, [0.3, 1.0, 2.7, 30.0, 1e4, 2.0**25], 1.1),
     "gaussian": Law(samplers.discrete_gaussian, gaussian_law, [0.5, 1.0, 3.0, 20.0, 1e4, 2.0**25], 1.07),
     "binomial": Law(
@@ -78,8 +82,11 @@ LAWS = {
 }
 
 
+FLOATS = "normal", "exponential", "centred", "centred, many", "their limit"
+
+
 # Sums of Polya variables are in integers/test_protocol.py.
-@pytest.mark.parametrize("name", deep(LAWS, keep={0, 1, 2, 3, 4}))
+@pytest.mark.parametrize("name", deep(LAWS, keep=range(len(LAWS) - 1)))
 def test_laws(key, name):
     """All parameters in one call; for each, the law with its last parameter a little larger is refuted."""
     sampler, law, params, wrong = LAWS[name]
@@ -87,10 +94,11 @@ def test_laws(key, name):
     columns = [np.array(column)[:, None] for column in zip(*params)]
     n = 2 * N if name == "polya" else N  # its draws are mostly 0
     draws = jax.jit(lambda *args: sampler(key, *args, (len(params), n)))(*columns)
-    assert draws.dtype == np.int32
+    assert name in FLOATS or draws.dtype == np.int32
     for x, param in zip(np.asarray(draws), params):
         assert p_value(x, law(*param)) > ALPHA, param
         if param[0] != 1 / 4096 and param[0] != 1e-5:  # few draws are not 0
+            assert abs(np.corrcoef(x[::2], x[1::2])[0, 1]) < 4.5 / len(x[::2]) ** 0.5  # neighbours are independent
             assert p_value(x, law(*param[:-1], wrong * param[-1])) < 1e-6, param
         if (std := law(*param).std()) > 1e4:  # no lattice coarser than the integers
             counts = np.bincount(x % 8, minlength=8)
@@ -179,22 +187,6 @@ def test_sums_of_discrete_laplace(key):
         assert abs(stats.kurtosis(x)) < 4 * (24 / len(x)) ** 0.5
         assert p_value(x, normal(1)) > ALPHA
     assert len(set(sums[-1] % 16)) == 16
-
-
-@pytest.mark.parametrize("exact", [True, False])
-def test_centred_binomial(key, exact):
-    """Beyond `NORMAL_LIMIT` the limit takes over, whatever `exact` says; below only where it may."""
-    n = np.array([[7], [400], [4e8]], np.float32)
-    draws = jax.jit(lambda n: samplers.centred_binomial(key, n, (3, N), exact=exact))(n)
-    few, some, many = np.asarray(draws + n / 2 if exact else draws)
-    if exact:
-        assert p_value(few, stats.binom(7, 0.5)) > ALPHA
-        assert p_value(some, stats.binom(400, 0.5)) > ALPHA
-        assert p_value(some, stats.binom(400, 0.49)) < 1e-6
-        many = many - 2e8
-    assert n[2] / 4 > samplers.NORMAL_LIMIT
-    assert p_value(many, normal(1e8)) > ALPHA
-    assert p_value(many, normal(1.2e8)) < 1e-6
 
 
 SIDE = jax.jit(samplers._side)

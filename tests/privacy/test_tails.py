@@ -4,7 +4,6 @@ import ast
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
@@ -81,46 +80,6 @@ def test_the_mass_beyond_the_last_value():
     """Two sides of sf(reach), and e^-reach, are within the mass that is charged, and not a tenth of it."""
     for beyond in (2 * stats.norm.sf(tails.NORMAL_REACH), np.exp(-tails.EXPONENTIAL_REACH)):
         assert tails.CUT / 10 < beyond < tails.CUT
-
-
-SAMPLERS = tails.normal, tails.exponential
-
-
-def test_laws(key):
-    """Kolmogorov-Smirnov; neighbours and halves are independent; moments refute a scale 2 % off by 7 errors or more."""
-    n = 2**18
-    for sampler, law in zip(SAMPLERS, (stats.norm, stats.expon)):
-        draws = np.asarray(jax.jit(sampler, static_argnums=1)(key, (n,)), float)
-        assert stats.kstest(draws, law.cdf).pvalue > ALPHA
-        mean, variance, _, kurtosis = law.stats(moments="mvsk")
-        z = (draws - mean) / variance**0.5
-        assert abs(z.mean()) < 4 / n**0.5
-        error = ((kurtosis + 2) / n) ** 0.5
-        assert abs((z**2).mean() - 1) < 4 * error
-        assert (abs(np.array([0.98, 1.02]) ** 2 * (z**2).mean() - 1) > 4 * error).all()
-        for lag in (1, 2, n // 4, n // 2):
-            for one in (z, np.abs(z)):
-                assert abs(np.corrcoef(one[:-lag], one[lag:])[0, 1]) < 4.5 / (n - lag) ** 0.5
-
-
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_draws_do_not_depend_on_how_they_are_made(key, sampler):
-    """Alone or under vmap, in a loop or not, up to the last place of a float; a shape only shapes."""
-    keys = jax.random.split(key, 3)
-
-    one = jax.jit(lambda key: sampler(key, (15,)))
-
-    def in_turn(keys):
-        return jax.lax.scan(lambda carry, key: (carry, sampler(key, (15,))), 0, keys)[1]
-
-    together = jax.jit(jax.vmap(lambda key: sampler(key, (5, 3))))(keys)
-    alone = np.stack([one(each) for each in keys])
-    np.testing.assert_allclose(together.reshape(3, 15), alone, rtol=4e-7)
-    np.testing.assert_allclose(jax.jit(in_turn)(keys), alone, rtol=4e-7)
-    for shape in ((), (0, 2)):
-        assert jax.eval_shape(lambda key, shape=shape: sampler(key, shape), key).shape == shape
-    assert together.dtype == jnp.float32
-    assert len(np.unique(np.asarray(together))) == 45
 
 
 def test_no_noise_of_23_bits():

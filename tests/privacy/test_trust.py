@@ -3,6 +3,7 @@
 That as much noise is drawn is in `test_behaviour.py`.
 """
 
+import collections
 import dataclasses
 import math
 
@@ -18,11 +19,9 @@ from fedbandit_jax.audits.messages import Messages, by_message
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import Budget, Mechanism, calibrate, gaussian_mu
 from fedbandit_jax.privacy.admission import BoundStatistic
-from fedbandit_jax.privacy.noisy_sums import Aggregated
 from fedbandit_jax.privacy.packing import matrix_weights, pack, pack_users, packed_size, unpack
-from fedbandit_jax.privacy.printed import dubey2020
 from fedbandit_jax.privacy.releases import Release, make
-from fedbandit_jax.privacy.trust import SecAgg, Shuffled, VectorSum, secagg, vector_sum
+from fedbandit_jax.privacy.trust import SecAgg, Shuffled, VectorSum
 from fedbandit_jax.privacy.trust.ask import Ask
 
 M, B, D, S = 3, 2, 2, 5
@@ -89,14 +88,6 @@ def test_the_sum_over_silos_has_the_noise_of_the_budget(trust):
     assert found.sum_std() == pytest.approx(by_hand, rel=0.1 if trust == "shuffle_vector_sum" else 0.01)
 
 
-def test_the_formula_of_dubey_and_pentland():
-    """(2020): 8 sqrt(m) ln(2 / delta) / epsilon, m = 1 + ceil(log2 S), without the epsilon that a schedule spends."""
-    paper = dict(n_syncs=400, release="tree", trust="silo_local_matrix", std="dubey2020")
-    for pure, left in ((0.0, 0.5), (0.1, 0.4)):
-        ask = dataclasses.replace(calibrate(Budget(0.5, 0.01), **paper).ask, pure=pure)
-        assert dubey2020(ask) == pytest.approx(8 * math.sqrt(10) * math.log(200) / left, rel=1e-6)
-
-
 def test_the_noise_of_all_silos_has_room(key):
     """A hundredth of 1,600 silos is enough, and all of them have ten times the noise: in the range of integers, too."""
     found = calibrate(Budget(0.01, 1e-6), n_syncs=S, trust="secagg", n_agents=1600, batch=4, dim=50)
@@ -142,27 +133,6 @@ def test_integer_messages_are_nearly_exact_with_little_noise(key):
     trust = dataclasses.replace(mechanism.trust, share=np.float32(0.6))
     found = play(formed(Messages, mechanism, trust=trust), key, *users())[0]
     np.testing.assert_allclose(found, exact(), atol=100 / float(trust.scale))
-
-
-def test_integer_noise_on_batches_that_grow(key):
-    """Absorbed in parts or not: the exact prefixes, up to noise of a few steps, whatever the sizes of batches."""
-    mechanism = Mechanism(BUDGET, "blt", "secagg").bind(BoundStatistic(D), n_agents=M, n_syncs=S, most=9)
-    assert (type(mechanism), mechanism.batch) == (Aggregated, 9)
-    trust = dataclasses.replace(mechanism.trust, share=np.float32(0.6))
-    mechanism = dataclasses.replace(mechanism, trust=trust)
-    sums = np.random.default_rng(5).normal(0, 3, (S, 4, D, D + 1)).astype(np.float32)
-    sums[..., :D] += np.swapaxes(sums[..., :D], -1, -2)
-    nobody = jnp.zeros((0, D, M)), jnp.zeros((0, M))
-
-    state, found = mechanism.init(D), []
-    step, absorb = jax.jit(mechanism.step), jax.jit(mechanism.absorb)
-    for k in range(S):  # batch k + 1 has min(k + 1, 4) parts
-        for part in sums[k, 1 : min(k + 1, 4)]:
-            state = absorb(state, part)
-        statistics, state = step(jax.random.fold_in(key, k), k + 1, state, sums[k, 0], *nobody)
-        found.append(statistics)
-    total = np.cumsum([sums[k, : min(k + 1, 4)].sum(0, dtype=float) for k in range(S)], 0)
-    np.testing.assert_allclose(found, total, atol=100 / float(trust.scale))
 
 
 def small_vector_sum():
@@ -254,34 +224,39 @@ def test_what_users_send():
 # --- Keys, and what parties are shown ---
 
 
-@pytest.mark.parametrize("trust", ["secagg", "shuffle_vector_sum"])
-def test_rounding_and_noise_have_keys_of_their_own(key, trust, monkeypatch):
-    """And neither is that of the other form."""
-    used = []
+PARTS = {"slice", "squeeze", "dynamic_slice", "gather", "reshape"}  # of an array of keys
 
-    def watched(key, x, *rest, **options):
-        used.append(tuple(np.asarray(jax.random.key_data(key)).tolist()))
-        return jnp.zeros(rest[0]) if rest else x
 
-    found = bound(trust).trust
-    x, y = jnp.full((B, D, M), 0.3), jnp.full((B, M), 0.7)
-    for module in (secagg, vector_sum):
-        for name in ("stochastic_round", "discrete_gaussian", "centred_binomial"):
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, watched)
-    if trust == "secagg":
-        found.randomize(key, 1, 1, jnp.zeros(5))
-        assert len(used) == len(set(used)) == 2
-        used.clear()
-        monkeypatch.setattr(jax.random, "uniform", lambda key, shape, **_: watched(key, 0, shape))
-        found.noise(key, 5)
-        assert len(used) == len(set(used)) == 2
-        return
-    monkeypatch.setattr(vector_sum, "normal", lambda key, shape: watched(key, 0, shape))
-    _, rounding = found.noisy_sum(key, jnp.int32(1), found.init(5), jnp.zeros(5), x, y)
-    goes_on = (np.asarray(rounding) > 0).any(1).tolist()  # which nodes, after the first batch
-    assert goes_on == [False, True, True]
-    assert len(used) == len(set(used)) == 3
+def drawn_twice(program):
+    """Operations on keys that another one draws from, or folds a number into, in a program and those within."""
+    uses = collections.defaultdict(list)
+    for one in program.eqns:
+        for key in {x for x in one.invars if jnp.issubdtype(x.aval.dtype, jax.dtypes.prng_key)}:
+            name = one.params.get("name", one.primitive.name)
+            start = f" from {one.invars[1:]}" * (name == "bits")  # `core.random.bits` starts at this counter
+            uses[key] += [name + start] * (name not in PARTS)
+        for inner in jax.tree.leaves(one.params, is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")):
+            if hasattr(inner, "eqns") or hasattr(inner, "jaxpr"):
+                yield from drawn_twice(getattr(inner, "jaxpr", inner))
+    for names in uses.values():
+        apart = all(name.startswith("bits from") for name in names) and len(names) == len({*names})
+        if len(names) > 1 and not apart and {*names} != {"random_fold_in"}:
+            yield names
+
+
+@pytest.mark.parametrize("messages", [False, True])
+@pytest.mark.parametrize("trust", fb.privacy.TRUST)
+def test_no_key_is_used_twice(key, trust, messages):
+    """Rounding, dithers, shuffles and noise draw from keys of their own."""
+    mechanism = bound(trust, "input_perturbation" if trust == "local" else "tree", messages)
+    x, y = (one[0] for one in users())
+
+    def run(key):
+        return released(mechanism, key, 1, mechanism.init(D), x, y)[1].view
+
+    assert [*drawn_twice(jax.make_jaxpr(run)(key).jaxpr)] == []
+    twice = jax.make_jaxpr(lambda key: jax.random.normal(key) + jax.random.uniform(jax.random.fold_in(key, 1)))(key)
+    assert len([*drawn_twice(twice.jaxpr)]) == 1
 
 
 def test_who_sees_single_messages(key):

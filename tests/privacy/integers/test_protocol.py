@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from four_arms import RINGS, VARIANTS
+from helpers import p_value
 from scipy import stats
 
 import fedbandit_jax as fb
@@ -16,16 +17,7 @@ from fedbandit_jax.privacy.integers import ring
 from fedbandit_jax.privacy.integers.noise import Asked, Noise, ServerNoise, SkellamNoise
 from fedbandit_jax.privacy.integers.ring import FINE, encode, on_grid
 
-USERS, RUNS, ALPHA = (4, 16), 2000, 1e-4
-
-
-def p_value(draws, law):
-    """Of a chi-square test in some ten cells, whose probabilities are those of the exact law."""
-    edge = int(20 * law.variance**0.5) + 1
-    pmf = np.exp(law.log_pmf(np.arange(-edge, edge + 1)))
-    _, cell = np.unique((10 * (pmf.cumsum() - pmf / 2)).astype(int), return_inverse=True)
-    found = np.bincount(cell[draws.clip(-edge, edge).astype(int) + edge], minlength=cell.max() + 1)
-    return stats.chisquare(found, len(draws) * np.bincount(cell, pmf / pmf.sum())).pvalue
+USERS, RUNS, ALPHA, CELLS = (4, 16), 3000, 1e-4, 12
 
 
 @pytest.mark.parametrize("steps", [1, 1000, 2**24 - 1])
@@ -165,8 +157,8 @@ def test_noise_is_of_its_law_fresh_and_not_a_fifth_off(key, name):
         sums, shares = (np.asarray(x, float) for x in drawn(noise, key, jnp.int32(k), jnp.int32(n)))
         one, two = sums
         kinds = [one, two] if noise.at_server else [one, two, shares[:, :n].sum(1)]
-        assert all(p_value(x, noise.law(k, n)) > ALPHA for x in kinds)
-        assert not any(p_value(x, other.law(k, n)) > ALPHA for x in kinds for other in others)
+        assert all(p_value(x, noise.law(k, n), CELLS) > ALPHA for x in kinds)
+        assert not any(p_value(x, other.law(k, n), CELLS) > ALPHA for x in kinds for other in others)
         assert correlation(one, two) < 5
         assert correlation(one[::2], one[1::2]) < 5
         assert noise.at_server or correlation(shares[:, 0], shares[:, 1]) < 5

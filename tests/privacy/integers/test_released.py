@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from four_arms import ARMS, INIT, STEP, lemma_2
-from test_protocol import ALPHA, p_value
+from helpers import p_value
 
 from fedbandit_jax.core import wide
 from fedbandit_jax.engine.runners import BatchedArms
@@ -19,6 +19,7 @@ from fedbandit_jax.privacy.integers.ring import RingSum
 
 AUTHORS = runpy.run_path(str(Path(__file__).parents[3] / "experiments" / "authors_arms.py"))
 ReleasedPolya, ReleasedSkellam, RELEASED = (AUTHORS[name] for name in ("ReleasedPolya", "ReleasedSkellam", "RELEASED"))
+ALPHA = 1e-4
 HORIZON, ROOT = 9001, math.sqrt(2)
 
 

@@ -2,18 +2,12 @@
 
 import functools
 
-import jax
-import numpy as np
-
 from fedbandit_jax.privacy import BISR, BandMF, Decaying, Discounted, Users, Window
 from fedbandit_jax.privacy.releases import RELEASES, Release, make
-from fedbandit_jax.privacy.releases.release import outputs
 
 APART = Users(16, 1, 5)
 OTHERS = {"BandMF": BandMF(4, Users(3, 1, 2)), "BISR": BISR(4), "Discounted": Discounted(0.7), "Window": Window(3)}
 ALL = {**RELEASES, **OTHERS, "Decaying": Decaying(1.5)}  # the last one keeps matrices, in float32
-ALPHA = 1e-6  # chance that a correct mechanism fails one law test; keys are fixed
-N = 20_000
 # Of matrices in several tests, so that they are made once: 1 to 3 nodes in a prefix, 1 to 8 batches in a node.
 SIZE = 13
 
@@ -23,12 +17,3 @@ def matrices(name, n):
     """(release, C, R), by the recurrences."""
     release = make(ALL[name], n)
     return release, Release.encoder(release), Release.decoder(release)
-
-
-def drawn(release, key):
-    """Noise of all prefixes, (S, N), from messages of noise alone."""
-
-    def decode(state, k):
-        return release.decode(state, k, jax.random.normal(jax.random.fold_in(key, k), (N,)))
-
-    return np.asarray(jax.jit(lambda ks: outputs(release.init((N,)), decode, ks))(np.arange(1, release.n_syncs + 1)))
