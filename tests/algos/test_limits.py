@@ -14,16 +14,19 @@ ALONE, ONE_USER = fb.envs.sphere(1, 8, 5, rewards="bernoulli"), fb.envs.clustere
 ONE_SERVER = fb.envs.clustered(9, 1, 1, n_arms=4, dim=3)
 SILO = A.Federated(policy=A.Thompson(), schedule=10, privacy=ex.BUDGET)
 SYNCED = A.GossipFedUCB(graph=nx.complete_graph(ex.M), gamma=1, schedule=S.LogDet(1e-6)).replace(regularization=0.5)
+MEAN = A.UCB(exploration_scale=0.0)  # as widths differ
 NEVER = A.Federated(schedule=S.LogDet(1e9), learns_in_batch=True)
 LONELY = A.GossipFedUCB(graph=nx.empty_graph(ex.M), gamma=1, schedule=S.LogDet(1.0))
 FORGETS = A.Forgetting(policy=ex.GREEDY, memory=P.Window(7))
 FCLUB, INF = A.FCLUB(upload=1, download=1), np.inf
 LIMITS = {  # environment, two algorithms, and how far regrets may be apart
     "one agent is LinUCB": (ALONE, A.fed_lin_ucb(schedule=20), A.LinUCB(), 1e-4),
+    "a batch of one round has no cascade": (
+        *(ex.SCRIPT, *(A.Federated(policy=MEAN, schedule=1, learns_in_batch=learns) for learns in (True, False)), 1e-4),
+    ),
     "one silo is the central model": (ALONE, SILO, SILO.replace(trust="central"), 0),
-    # widths differ, but for greedy play
     "who never synchronises is alone": (
-        *(ex.SCRIPT, NEVER.replace(policy=A.UCB(exploration_scale=0.0))),
+        *(ex.SCRIPT, NEVER.replace(policy=MEAN)),
         *(A.LinUCB().replace(exploration_scale=0.0), 1e-4),
     ),
     "who has no neighbours is alone": (
@@ -54,7 +57,7 @@ LIMITS = {  # environment, two algorithms, and how far regrets may be apart
 }
 
 
-@pytest.mark.parametrize("name", deep(list(LIMITS), keep={0}))
+@pytest.mark.parametrize("name", deep(list(LIMITS), keep={0, 1}))
 def test_it_is_another(name):
     env, *algos, apart = LIMITS[name]
     one, other = (ex.simulate(env, algo, horizon=200 if env is not ex.SCRIPT else ex.T) for algo in algos)

@@ -173,26 +173,6 @@ def test_users_are_told_apart_where_contexts_could_be_drawn():
 # Rewards that come late.
 
 
-def test_laws_of_delays():
-    """All after L rounds; or after 1, 2, ... with the geometric law, silo by silo, to five standard errors."""
-    inner, n = fb.envs.sphere(M, 2, 3), 4000
-
-    def waits(env, rounds):
-        keys, world = jax.random.split(jax.random.key(0), rounds), env.init(jax.random.key(1))
-        places = jax.jit(jax.vmap(lambda key, t: env.observe(key, world, t)[0].arrives))(keys, jnp.arange(rounds))
-        which = arrivals(places := np.asarray(places))
-        return (np.arange(rounds)[:, None] - which)[which >= 0], places
-
-    assert set(waits(fb.envs.delay(inner, L), 40)[0]) == {L}
-    found, places = waits(fb.envs.delay(inner, L, "geometric"), n)
-    share, count = 1 / L, len(found)
-    for k in (1, 2, 5):
-        p = share * (1 - share) ** (k - 1)
-        assert np.mean(found == k) == pytest.approx(p, abs=5 * (p / count) ** 0.5)
-    assert found.mean() == pytest.approx(L, abs=5 * L / count**0.5)
-    assert np.mean(places[:, 0] == places[:, 1]) == pytest.approx(share, abs=5 * (share / n) ** 0.5)
-
-
 @pytest.mark.parametrize(("env", "schedule"), [(LATE, B), (LATE, GROWING), (LATE_USERS, B), (LATE_EVERYWHERE, B)])
 def test_rewards_enter_the_batch_in_which_they_arrive(env, schedule, key):
     """Of users who may contribute once, the first reward that arrives enters, whoever came in between."""
@@ -238,26 +218,6 @@ def test_an_arrival_that_there_is_not_is_told(which, told):
 
 
 # Silos that are away.
-
-
-def test_who_is_away():
-    """As often as the rate says, whoever else is; by the schedule where there is one, whose last row goes on."""
-    inner, n, rates = fb.envs.sphere(M, 2, 3), 4000, [0.0, 0.2, 0.2, 0.7]
-    env, listed = fb.envs.dropout(inner, rates), fb.envs.dropout(inner, schedule=np.eye(M, dtype=bool))
-
-    @jax.jit
-    def seen(keys):
-        world, arms, key = env.init(jax.random.key(1)), jnp.zeros(M, jnp.int32), jax.random.key(3)
-        away = jax.vmap(lambda key: env.observe(key, world, 0)[0].away)(keys)
-        offered, _ = env.observe(keys[0], world, 0)
-        pulled = [one.pull(key, world, offered, arms).gap for one in (env, inner)]
-        return away, pulled, [listed.observe(keys[0], world, jnp.int32(t))[0].away for t in (0, 2, 3, 9)]
-
-    away, gaps, found = jax.tree.map(np.asarray, seen(jax.random.split(jax.random.key(0), n)))
-    np.testing.assert_allclose(away.mean(0), rates, atol=5 * 0.5 / n**0.5)
-    assert (away[:, 1] & away[:, 2]).mean() == pytest.approx(0.04, abs=5 * 0.2 / n**0.5)
-    np.testing.assert_array_equal(*gaps)
-    np.testing.assert_array_equal(found, np.eye(M, dtype=bool)[[0, 2, 3, 3]])
 
 
 SENT = [

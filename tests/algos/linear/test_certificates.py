@@ -1,13 +1,16 @@
-"""Certificates of the linear family say what is proved of what runs, and whoever changes it changes them."""
+"""Certificates of the linear family: claims, numbers by hand, and the bounds that are enforced where data enter."""
 
 import dataclasses
 import math
 
 import helpers
+import jax
+import numpy as np
 import pytest
 from helpers import refused
 
 import fedbandit_jax as fb
+from fedbandit_jax.privacy.admission import BoundStatistic
 
 A, P, S = fb.algos, fb.privacy, fb.schedules
 UNIT = fb.Spec(n_agents=10, n_arms=5, dim=3, max_norm=1.0, rewards_in_unit=True)
@@ -126,3 +129,29 @@ def test_warnings_of_other_families():
     for wrong in (0, -3, 2.5):
         with refused("n_visits", wrong):
             certificate().among(wrong)
+
+
+def test_batches_of_one_round_cannot_be_forged(script):
+    """A run in longer batches keeps its door, and a mechanism is bound to batches of one size."""
+    algo = ROUND
+    bound = algo.replace(schedule=2).bind(script.spec, 20)
+    assert dataclasses.replace(bound, batch=1).guarantee().claim == "none"
+    own = type("Own", (type(bound.policy),), {})
+    mine = dataclasses.replace(algo.bind(script.spec, 20), policy=fb.pytree(own)(**vars(bound.policy)))
+    assert mine.guarantee().claim == "none"  # a policy of one's own may score all users at once when it prepares
+
+
+def test_both_bounds_are_enforced_where_data_enter():
+    """Whatever is handed to it: vectors are scaled, rewards clipped, and who broke a promise is told."""
+    long, x, nothing = np.array([30.0, 40.0]), np.array([0.6, 0.8]), np.zeros(2)
+    bad = np.array([np.nan, 1.0])
+    users = [(x, 1.0, x, 1.0, 0), (long, 0.3, x, 0.3, 1), (x, 50.0, x, 1.0, 1), (x, -50.0, x, 0.0, 1)]
+    users += [(x, np.inf, x, 1.0, 1), (x, -np.inf, x, 0.0, 1), (x, np.nan, x, 0.0, 1), (bad, 1.0, nothing, 1.0, 1)]
+    users += [(long * np.inf, 1.0, nothing, 1.0, 1), (x * 1e25, 1.0, nothing, 1.0, 1), (nothing, 0.5, nothing, 0.5, 0)]
+    given = np.stack([user[0] for user in users], 1), np.array([user[1] for user in users])
+    for unit in (True, False):
+        features, rewards, broken, _ = jax.jit(BoundStatistic(2, unit_rewards=unit).admit)(*map(np.float32, given))
+        np.testing.assert_allclose(features, np.stack([user[2] for user in users], 1), rtol=1e-6)
+        np.testing.assert_allclose(rewards, [user[3] for user in users])
+        too_long = [user[0] is not x and user[0] is not nothing for user in users]
+        assert broken.tolist() == ([bool(user[4]) for user in users] if unit else too_long)

@@ -1,4 +1,4 @@
-"""Policies that forget: what the policy within is shown, D-LinUCB by NumPy, limits, claims and refusals."""
+"""Policies that forget: what the policy within is shown, and parts that are put in later."""
 
 import dataclasses
 import math
@@ -36,25 +36,22 @@ def test_the_policy_within_is_shown_weighted_sums(name):
         assert int(belief.rounds) == math.ceil(round(a @ counts / 2, 4))  # of two agents
 
 
-def test_a_policy_that_is_put_in_after_binding_is_seen():
-    memory = Discounted(0.7)
-    algo = fb.algos.Federated(policy=Forgetting(policy=UCB(), memory=memory), schedule=2, privacy=BUDGET)
+class Leaky(Discounted):
+    def add(self, state, batch):
+        jax.debug.callback(print, batch)
+        return super().add(state, batch)
+
+
+def test_parts_that_are_put_in_after_binding_are_seen():
+    """A policy that scores all users at once, and a memory that calls the host."""
+    algo = fb.algos.Federated(policy=Forgetting(policy=UCB(), memory=Discounted(0.7)), schedule=2, privacy=BUDGET)
     bound = algo.bind(SILOS.spec, 20)
     assert certify(bound).claim == "certified"
-
-    @fb.pytree
-    class Nosy(type(bound.policy.policy)):
-        def indices(self, key, t, prepared, offered):
-            return offered.contexts.sum() + super().indices(key, t, prepared, offered)
-
-    mine = Nosy(**{f.name: getattr(bound.policy.policy, f.name) for f in dataclasses.fields(bound.policy.policy)})
-
-    class Leaky(Discounted):
-        def add(self, state, batch):
-            jax.debug.callback(print, batch)
-            return super().add(state, batch)
-
-    for name, part in (("policy", mine), ("memory", Leaky(0.7))):
+    within, nosy = bound.policy.policy, type("Nosy", (type(bound.policy.policy),), {})
+    nosy.indices = lambda self, key, t, prepared, offered: (
+        offered.contexts.sum() + within.indices(key, t, prepared, offered)
+    )
+    for name, part in (("policy", fb.pytree(nosy)(**vars(within))), ("memory", Leaky(0.7))):
         forged = dataclasses.replace(bound, policy=dataclasses.replace(bound.policy, **{name: part}))
         assert certify(forged).claim == "none"
     with refused("memory"):
