@@ -33,7 +33,6 @@ class Network:
     distances: Int[np.ndarray, "M M"]  # hops between agents; M without a path
     gamma: int  # hops after which a message is dropped
     clique: Int[np.ndarray, " M"]  # index of each agent's clique
-    n_cliques: int  # C, number of cliques
 
     @property
     def sizes(self) -> Int[np.ndarray, " C"]:
@@ -87,8 +86,7 @@ def _network(m: int, edges: frozenset[tuple[int, int]], gamma: int) -> Network:
     for i, row in nx.all_pairs_shortest_path_length(nx.Graph(edges)):
         distances[i, list(row)] = list(row.values())
     np.fill_diagonal(distances, 0)  # also for isolated agents
-    clique = _cover(distances, gamma)
-    return Network(distances, gamma, clique, int(clique.max()) + 1)
+    return Network(distances, gamma, _cover(distances, gamma))
 
 
 def _check(graph: Any) -> None:

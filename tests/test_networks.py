@@ -44,8 +44,8 @@ def test_network(case):
     net = network(graph, gamma)
     np.testing.assert_array_equal(net.distances, nx.floyd_warshall_numpy(graph, range(len(graph))))
     assert net.diameter == nx.diameter(graph)
-    assert set(net.clique) == set(range(net.n_cliques))  # a partition: every agent has one clique, none is empty
-    np.testing.assert_array_equal(net.sizes, [(net.clique == c).sum() for c in range(net.n_cliques)])
+    assert set(net.clique) == set(range(len(net.sizes)))  # a partition: every agent has one clique, none is empty
+    np.testing.assert_array_equal(net.sizes, [(net.clique == c).sum() for c in range(len(net.sizes))])
     for i, j in itertools.combinations(range(len(graph)), 2):
         assert net.clique[i] != net.clique[j] or net.distances[i, j] <= gamma
     np.testing.assert_array_equal(net.hops, [transmissions(graph, i, gamma) for i in range(len(graph))])
@@ -58,7 +58,7 @@ def test_line():
         for order in (range(m), rng.permutation(m).tolist()):
             graph = nx.relabel_nodes(make("line", m), dict(enumerate(order)))
             for gamma in range(1, m):
-                assert network(graph, gamma).n_cliques == -(-m // (gamma + 1)), (m, gamma)
+                assert len(network(graph, gamma).sizes) == -(-m // (gamma + 1)), (m, gamma)
 
 
 def test_nobody_communicates_without_an_edge():

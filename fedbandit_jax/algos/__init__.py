@@ -52,41 +52,13 @@ from fedbandit_jax.algos.policies.ucb import UCB as UCB
 from fedbandit_jax.algos.uniform import Uniform as Uniform
 from fedbandit_jax.algos.uniform import UniformArms as UniformArms
 
+# Name -> recipe, or function that makes one.
 ALGORITHMS = {
-    "lin_ucb": LinUCB,
-    "federated": Federated,
-    "fed_lin_ucb": fed_lin_ucb,
-    "private_fed_lin_ucb": private_fed_lin_ucb,
-    "adac_oful": adac_oful,
-    "dp_dpe": dp_dpe,
-    "fed_ucb": fed_ucb,
-    "gossip_fed_ucb": GossipFedUCB,
-    "async_federated": AsyncFederated,
-    "async_fed_lin_ucb": async_fed_lin_ucb,
-    "gossip": Gossip,
-    "se": SE,
-    "dp_se": DPSE,
-    "cdp_se": CDPSE,
-    "ldp_se": LDPSE,
-    "rr_se": RRSE,
-    "dist_dp_se": DistDPSE,
-    "dist_rdp_se": DistRDPSE,
-    "dist_cdp_se": DistCDPSE,
-    "shuffle_dp_se": ShuffleDPSE,
-    "truncated_se": TruncatedSE,
-    "adac_ucb": AdaCUCB,
-    "phased_kl_ucb": PhasedKLUCB,
-    "phased_imed": PhasedIMED,
-    "thompson_arms": ThompsonArms,
-    "top_two": TopTwo,
-    "sequential_halving": SequentialHalving,
-    "phased_thompson": PhasedThompson,
-    "fclub": FCLUB,
-    "homo": homo,
-    "homo_dc": homo_dc,
-    "club": CLUB,
-    "sclub": SCLUB,
-    "grouped": Grouped,
-    "uniform": Uniform,
-    "uniform_arms": UniformArms,
+    make.__name__: make
+    for make in (
+        *(LinUCB, Federated, fed_lin_ucb, private_fed_lin_ucb, adac_oful, dp_dpe, fed_ucb, GossipFedUCB),
+        *(AsyncFederated, async_fed_lin_ucb, Gossip, SE, DPSE, CDPSE, LDPSE, RRSE, DistDPSE, DistRDPSE, DistCDPSE),
+        *(ShuffleDPSE, TruncatedSE, AdaCUCB, PhasedKLUCB, PhasedIMED, ThompsonArms, TopTwo, SequentialHalving),
+        *(PhasedThompson, FCLUB, homo, homo_dc, CLUB, SCLUB, Grouped, Uniform, UniformArms),
+    )
 }

@@ -28,18 +28,15 @@ from fedbandit_jax.schedules import Every, Geometric, LogDet, Schedule
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Federated(PolicyRecipe):
-    """A policy that acts on the releases of a private mechanism, at the synchronisations of a schedule.
+    """A policy on sums of x x' and x y over the users of all silos, released by a mechanism at a schedule's times.
 
-    The mechanism releases the sums of x x' and x y over the users of all silos. The argument `privacy` decides who adds
-    the noise, who is trusted, adjacency, privacy unit and sensitivity, see `fb.privacy.Mechanism`. The certificate
-    states them.
+    The argument `privacy` decides who adds the noise, who is trusted, adjacency, privacy unit and sensitivity, see
+    `fb.privacy.Mechanism`. The certificate states them.
 
     Args:
-        policy: an `fb.Policy`, for instance `fb.algos.UCB()`, `fb.algos.Thompson()` or your own.
-        schedule: one of `fb.schedules`, or B, rounds between synchronisations. If B does not divide the horizon T, no
-            synchronisation follows the last T mod B rounds. `Geometric` needs fewer releases. `PrivateLogDet` adapts
-            and spends budget. `LogDet` adapts and leaks (claim `none`).
-        privacy: an `fb.privacy.Mechanism`, or a budget for one with its defaults; None: no privacy.
+        policy, privacy, name: as in `PolicyRecipe`.
+        schedule: one of `fb.schedules`, or B, rounds between synchronisations. `Geometric` needs fewer releases.
+            `PrivateLogDet` adapts and spends budget. `LogDet` adapts and leaks (claim `none`).
         learns_in_batch: False: agents act on released statistics only (Algorithm 8). True: they also learn from their
             raw rewards inside the batch (Algorithm 1 as printed). Then the certificate claims only `as_printed`, except
             for batches of one round (schedule=1).
@@ -49,7 +46,6 @@ class Federated(PolicyRecipe):
             is the noise standard deviation if all silos are honest. Neither it nor any width covers the bias of
             heterogeneous silos.
         liars: `fb.privacy.Liars`, silos with false sums; None: none.
-        name: label in results; default: the name of the policy's class.
 
     Raises:
         ValueError: if two parts exclude each other, see `privacy.compatibility`. When bound, also if the noise cannot
@@ -182,10 +178,9 @@ class AsyncFederated(PolicyRecipe):
             are. `PrivateLogDet` tests the agent's raw data and spends budget. `LogDet` leaks them (claim `none`).
         privacy: an `fb.privacy.Mechanism` with trust "silo_local" or "silo_local_matrix" and a `unit`; None: no
             privacy.
-        name: label in results; default: "Async-" and the name of the policy's class.
 
     Raises:
-        ValueError: when bound, also if the environment's users do not return, or if the noise cannot be calibrated.
+        ValueError: when bound, also if the environment's users do not return.
 
     Reference: He, Wang, Min & Gu (2022), Algorithm 1. Privacy, and schedules other than its own, are ours.
     """

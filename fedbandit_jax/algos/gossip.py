@@ -35,6 +35,9 @@ class NetworkRecipe(PolicyRecipe):
         graph: connected `networkx.Graph` on nodes 0..M-1, for instance `fb.networks.make("ring", 20)`, or one without
             any edge.
         gamma: hops after which a message is dropped, 1 to the graph's diameter.
+
+    Raises:
+        ValueError: when bound, also if the graph has another number of nodes than there are agents.
     """
 
     graph: nx.Graph
@@ -73,11 +76,9 @@ class Gossip(NetworkRecipe):
         schedule: `fb.schedules.Every`, `fb.schedules.Geometric`, or a number of rounds, with at least gamma rounds
             between two releases.
         privacy: a budget or an `fb.privacy.Mechanism` with trust "silo_local" or "silo_local_matrix"; None: no noise.
-        name: label in results.
 
     Raises:
-        ValueError: when bound, also if the numbers of nodes and agents differ, or releases follow each other too fast.
-            Also if the noise cannot be calibrated.
+        ValueError: when bound, also if releases follow each other too fast.
     """
 
     said = ("recipe of single senders",)
@@ -130,17 +131,12 @@ class GossipFedUCB(NetworkRecipe):
     noise, because raw statistics decide when it synchronises. `Gossip` is certified.
 
     Args:
-        graph: as in `NetworkRecipe`.
-        gamma: as in `NetworkRecipe`; also the number of estimators.
+        graph, gamma: as in `NetworkRecipe`; gamma is also the number of estimators.
         privacy: a budget (then PRIVATIZER, as in `fed_ucb`) or an `fb.privacy.Mechanism` with trust "silo_local_matrix"
             or "silo_local"; None: no noise.
         policy: width and spectral bounds, as in `fed_ucb`.
         schedule: `fb.schedules.LogDet(threshold, trigger)`, with D divided by 1 + L^2 = 2 (line 6), for features of
             norm at most L = 1. T is the number of uses of an estimator, ceil(T / gamma).
-        name: label in results; default "Gossip-FedUCB", or "Private-Gossip-FedUCB" with noise.
-
-    Raises:
-        ValueError: when bound, also if the graph has another number of nodes than there are agents.
 
     Reference: Dubey & Pentland (2020), Section 4.2, Algorithm 3, Theorem 2 and Remark 5.
     """

@@ -32,10 +32,10 @@ class PolicyRecipe(Recipe):
     """A policy that acts on the releases of a private mechanism, at the synchronisations of a schedule.
 
     Args:
-        policy: an `fb.Policy`.
+        policy: an `fb.Policy`, for instance `fb.algos.UCB()`, `fb.algos.Thompson()` or your own.
         schedule: one of `fb.schedules`, or B, rounds between synchronisations.
         privacy: an `fb.privacy.Mechanism`, or a budget for one with the recipe's defaults; None: no privacy.
-        name: label in results; None: `label`.
+        name: label in results; by default it follows from the class or its policy.
     """
 
     said: ClassVar[tuple[str, ...]] = ()  # tags of the class, see `privacy.compatibility`

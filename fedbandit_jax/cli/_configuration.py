@@ -256,7 +256,7 @@ def algorithms() -> Types:
     """Returns the functions for `type` of an algorithm."""
     from fedbandit_jax.algos import ALGORITHMS
 
-    return {make.__name__: make for make in ALGORITHMS.values()}
+    return dict(ALGORITHMS)
 
 
 def parts() -> Types:

@@ -179,15 +179,11 @@ def rejection(env: Any) -> Rejection:
     The best arm of a row is unknown, so the gap of a round is 1 minus the reward. Only differences of this "regret"
     between algorithms are differences of regret.
 
-    Certificates are about the accepted users in their rounds, not about rows of the log, and say so: their rewards and
-    features may be replaced. Acceptance depends on logged arms and on earlier releases. Another arm in one row shifts
-    later rows by a round, and so moves later sums by more than one user's share.
+    Certificates are about the accepted users in their rounds, not about rows of the log, and say so. Another arm in one
+    row shifts later rows by a round, and so moves later sums by more than one user's share.
 
     Args:
         env: an environment of `fb.data.table` with a `propensity` column; `fit_share` sets how many rows it lacks.
-
-    Raises:
-        TypeError, ValueError: `env` is of another kind, or has no propensities.
 
     Reference: Li, Chu, Langford & Wang (2011), "Unbiased offline evaluation of contextual-bandit-based news article
         recommendation algorithms", Algorithm 2; here in every silo.

@@ -194,14 +194,13 @@ class PrivateLogDet(_LogDet):
     Ours. In place of g_i it reads an upper bound, the sum of ln(1 + x' V^-1 x) over agent i's users since the last
     synchronisation. All of them have the same V. To first order this is g_i. In this plain sum a user is one term of at
     most ln(1 + 1 / lambda_min(V)). In every epoch each silo runs one AboveThreshold on its sum (Dwork & Roth 2014,
-    Section 3.6). It has noise on its threshold, fresh noise in every round, and stops at the first sum above. Terms are
-    rounded up to multiples of 1/64 of their maximum. So sums and their discrete Laplace noise are integers. For running
-    sums both noises need only the scale 64 / epsilon. `BoundPrivateLogDet` has the proof.
+    Section 3.6). Terms are rounded up to multiples of 1/64 of their maximum, so sums and noise are integers.
+    `BoundPrivateLogDet` has the proof for these running sums.
 
     The silo adds this noise, and is trusted by its own users. The server and other silos are not trusted. The privacy
     unit is one user. Under "replace" the user's term becomes another one, and under "zero_out" it becomes 0, as for x =
-    0. Nobody else's term depends on it. So the silo's sums from that round to the end of the epoch all move by the
-    same, at most 64 units. With r visits there are r such changes one after the other, which cost r epsilon.
+    0. Nobody else's term depends on it. With r visits there are r such changes one after the other, which cost r
+    epsilon.
 
     Why it is private, if agents act on released statistics only. A user is a term of one silo's sums until the end of
     an epoch. The release that ends it includes the user, with calibrated noise, and every later V follows from

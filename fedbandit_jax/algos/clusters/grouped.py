@@ -161,7 +161,6 @@ class Grouped(PolicyRecipe):
         schedule: one of `fb.schedules` that reads nothing, in rounds of all users together, or a number of rounds.
         privacy: an `fb.privacy.Mechanism` with trust "silo_local" or "silo_local_matrix", or a budget for BLT noise
             that protects each interaction by itself; None: no privacy.
-        name: label in results; default: the name of the grouping's class.
 
     Raises:
         ValueError: when bound, also if the environment's users do not return.
