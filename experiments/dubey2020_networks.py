@@ -39,7 +39,7 @@ def draw(names: list[str], ax: Axes) -> None:
         layout = {node: place + np.array([2.4 * i, 0]) for node, place in layout.items()}
         look: Any = dict(node_color=plt.get_cmap("tab20")(network.clique % 20), node_size=9, edge_color="#999999")
         nx.draw_networkx(graph, layout, ax=ax, with_labels=False, **look)
-        ax.text(2.4 * i, 1.15, f"{NAMES.get(name, name)}: {network.n_cliques}", ha="center", fontsize="small")
+        ax.text(2.4 * i, 1.15, f"{NAMES.get(name, name)}: {len(network.sizes)}", ha="center", fontsize="small")
     ax.axis("off")
 
 
