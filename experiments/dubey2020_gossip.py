@@ -24,7 +24,7 @@ def algorithms(privacy: fb.privacy.Budget | None, chosen: slice) -> dict[str, fb
     algos: dict[str, fb.Algorithm] = {"controller": fb.algos.fed_ucb(privacy, **COMMON)}
     for name, gamma in NETWORKS.items():
         graph = fb.networks.make(name, M)
-        label = f"{name}, γ = {gamma}, χ = {fb.networks.network(graph, gamma).n_cliques}"
+        label = f"{name}, γ = {gamma}, χ = {len(fb.networks.network(graph, gamma).sizes)}"
         algos[label] = fb.algos.GossipFedUCB(graph=graph, gamma=gamma, privacy=privacy, **COMMON)
     algos["nobody talks"] = fb.algos.GossipFedUCB(graph=nx.empty_graph(M), privacy=privacy, **COMMON)
     return dict(list(algos.items())[chosen])

@@ -56,7 +56,7 @@ def measure(options: DubeyOptions) -> list[Curve]:
     for i, (name, gammas) in enumerate(chosen.items()):
         style, of = f"{fb.plotting.COLOURS[i]} - {'os^vDPX'[i]}", [result[f"{name}, γ={g}"] for g in gammas]
         regret, hops = [final(one) for one in of], [one.counts["hops"][:, -1] for one in of]
-        product = [cliques(name, g).n_cliques * g for g in gammas]
+        product = [len(cliques(name, g).sizes) * g for g in gammas]
         points = {REGRET: (gammas, regret), HOPS: (gammas, hops), PRODUCT: (product, regret)}
         curves += [Curve(panel, name, *values, style, note) for panel, values in points.items()]
     return curves + [Curve(REGRET, name, [0], [final(result[name])], note=note) for name in ALONE]
