@@ -1,9 +1,40 @@
 """What tests of the command line share."""
 
+import csv
 import re
 import typing
 
+import numpy as np
+from handmade import visits
+
 from fedbandit_jax.cli import main
+
+COLUMNS = "--silo hospital --arm drug --reward cured"
+SWEEP = """
+horizon = 40
+seeds = 3
+[environment]
+type = "sphere"
+n_agents = 3
+n_arms = 4
+dim = 5
+[algorithms.plain]
+type = "fed_lin_ucb"
+schedule = 5
+[algorithms.ours]
+type = "private_fed_lin_ucb"
+schedule = 5
+privacy = { type = "Budget", epsilon = 1.0, delta = 0.1 }
+[grid]
+epsilon = [1.0, 5.0]
+"""  # the small run of `helpers`
+
+
+def write_log():
+    """Writes log.csv, 400 visits."""
+    log = visits() | {"pressure, systolic": np.random.default_rng(0).normal(size=400).round(2)}
+    with open("log.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([log, *zip(*(column.tolist() for column in log.values()))])
 
 
 def files(folder):

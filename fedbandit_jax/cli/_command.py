@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import inspect
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -49,21 +49,23 @@ class Command:
 
     def applies_to(self, what: str, here: bool, *flags: str) -> None:
         """Raises a `BadValue` if one of these flags has another value than its default, unless `here` is true."""
+        given = _given(self)
         for flag in flags:
-            value = getattr(self, flag)
-            if not here and value != type(self).__dataclass_fields__[flag].default:
+            if given[flag] and not here:
+                value = getattr(self, flag)
                 got = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
                 raise BadValue(flag, f"applies only to {what}", value, got=got)
 
     def named(self, error: Exception) -> str:
         """Returns an error in one sentence that names the flag, or else the place in a file."""
+        *tables, file = getattr(error, "__notes__", [""])  # the innermost table first
         argument = error.argument if isinstance(error, BadArgument) else ""
-        flag = self.flag_of.get(argument, argument.removeprefix("n_"))
-        if flag in _flags(self):
+        flag, given = self.flag_of.get(argument, argument.removeprefix("n_")), _given(self)
+        if flag in given and (given[flag] or not tables):
             dashes = "" if "Positional" in str(type(self).__annotations__.get(flag)) else "--"
             return str(error).replace(argument, f"{dashes}{flag.replace('_', '-')}", 1)
-        notes = getattr(error, "__notes__", [])  # of inner places first
-        return ": ".join([", ".join(dict.fromkeys([*notes[-1:], *notes[:1]])), str(error)] if notes else [str(error)])
+        place = ".".join(reversed(tables))
+        return f"{file}{place and f', [{place}]'}{file and ': '}{error}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,19 +78,15 @@ class Output:
     name: Name = None
 
     def named(self, default: str, request: Any) -> str:
-        """Checks the folder and returns the name of the files, by default `digest(default, request)`."""
+        """Checks the folder and returns the name of the files, by default with 8 digits that stand for a request."""
+        from fedbandit_jax.engine import identity
+
         check_writable("out", self.out)
-        return validate.file_name("name", digest(default, request) if self.name is None else self.name)
+        name = f"{default}-{identity.digest(request).hex()[:8]}" if self.name is None else self.name
+        return validate.file_name("name", name)
 
 
 Files = Annotated[Output, tyro.conf.arg(name="")]  # flags without a prefix
-
-
-def digest(name: str, request: Any) -> str:
-    """Returns a name with 8 hexadecimal digits that stand for a request."""
-    from fedbandit_jax.engine import identity
-
-    return f"{name}-{identity.digest(request).hex()[:8]}"
 
 
 def progress() -> bool | None:
@@ -96,9 +94,10 @@ def progress() -> bool | None:
     return None if sys.stderr.isatty() else True
 
 
-def _flags(part: Any) -> Iterator[str]:
-    """Yields names of flags, also of parts such as `Output`."""
+def _given(part: Any) -> dict[str, bool]:
+    """Returns flags, also those of parts such as `Output`, and whether they have another value than their default."""
+    found = {}
     for field in dataclasses.fields(part):
-        yield field.name
-        if dataclasses.is_dataclass(getattr(part, field.name)):
-            yield from _flags(getattr(part, field.name))
+        value = getattr(part, field.name)
+        found |= _given(value) if dataclasses.is_dataclass(value) else {field.name: value != field.default}
+    return found

@@ -58,7 +58,7 @@ class SweepFile(NamedTuple):
 
 @contextlib.contextmanager
 def at(place: str) -> Iterator[None]:
-    """Adds a place, a file or a table of it, to the notes of an error."""
+    """Adds a place, a file or a table of the place around it, to the notes of an error."""
     try:
         yield
     except (ValueError, TypeError, OSError, ImportError) as error:
@@ -143,105 +143,101 @@ def _arguments(document: Mapping[str, Any], before: Mapping[str, Any]) -> dict[s
     if ("environment" in document) == ("environments" in document):
         got = "both" if "environment" in document else "neither"
         raise ValueError(f"one of [environment] and [environments.NAME] must be given, got {got}")
-    tables = _table("algorithms", document["algorithms"])
-    every = {validate.text("algorithms", label): _algorithm(label, table) for label, table in tables.items()}
+    every = {}
+    for label, table in _table("algorithms", document["algorithms"]).items():
+        with at(f"algorithms.{validate.text('algorithms', label)}"):
+            every[label] = _algorithm(_table(label, table))
     labels = document.get("compare", list(every))
     if not isinstance(labels, list) or not labels or len({*map(str, labels)}) < len(labels):
         raise BadValue("compare", "must be a list of at least one label, each only once", labels)
     algos = {validate.one_of("compare", label, every): every[label] for label in labels}
     grid = _dotted(_table("grid", document.get("grid", {})))
+    env, ours = {}, set()
+    for name, table in _table("environments", document.get("environments", {})).items():
+        with at(f"environments.{name}"):
+            env[name] = _world(_table(name, table))()
     if "environment" in document:
-        env = _world("environment", document["environment"])
-        ours = {name for name in grid if name.removeprefix("env.") in inspect.signature(env).parameters}
-        env = env if ours else env()  # a function lets the grid vary its parameters
-    else:
-        worlds = _table("environments", document["environments"])
-        env, ours = {name: _world(f"environments.{name}", table)() for name, table in worlds.items()}, set()
+        with at("environment"):
+            env = _world(_table("environment", document["environment"]))
+            ours = {name for name in grid if name.removeprefix("env.") in inspect.signature(env).parameters}
+            env = env if ours else env()  # a function lets the grid vary its parameters
     for name in [*grid]:
         takes = {label for label, algo in every.items() if algo.takes(name.removeprefix("algo."))}
         if name not in ours and takes and not takes & {*algos} and before.get(name) is grid[name]:
             del grid[name]
-    with at("[grid]"):
-        grid = {name: _made(f"grid.{name}", values) for name, values in grid.items()}
+    with at("grid"):
+        grid = {name: _made(name, values) for name, values in grid.items()}
         expand(env, algos, grid)
     seeds = document["seeds"]
     if isinstance(seeds, dict):
         if set(seeds) != {"from", "to"}:
             raise BadValue("seeds", "must be a number, a list, or a table of from and to", seeds)
-        seeds = range(
-            *(validate.integer(f"seeds.{end}", seeds[end], at_least=0, at_most=2**32) for end in ("from", "to"))
-        )
+        ends = [validate.integer(f"seeds.{end}", seeds[end], at_least=0, at_most=2**32) for end in ("from", "to")]
+        seeds = range(*ends)
     key = jax.random.key(validate.integer("key", document.get("key", 0), at_least=0, at_most=2**32 - 1))
     options = {name: document[name] for name in ("horizon", "stride") if name in document}
     return dict(env=env, algos=algos, grid=grid, key=key, seeds=seeds, **options)
 
 
-def _algorithm(label: str, table: Any) -> Any:
+def _algorithm(table: Mapping[str, Any]) -> Any:
     """Makes an algorithm; keys that are no arguments are parameters of its parts, by path."""
-    where, types = f"algorithms.{label}", algorithms()
-    given = _dotted(_table(where, table))
+    given, types = _dotted(table), algorithms()
     kind = types.get(str(given.get("type")))
     inner = [name for name in given if kind and name not in ("type", *inspect.signature(kind).parameters)]
-    changes = {name: _made(f"{where}.{name}", given.pop(name)) for name in inner}
-    algo = _called(where, given, types)
-    with at(f"[{where}]"):
-        return algo.replace(**changes) if changes else algo
+    changes = {name: _made(name, given.pop(name)) for name in inner}
+    algo = _complete(_call(given, types))
+    return algo.replace(**changes) if changes else algo
 
 
-def _world(where: str, table: Any) -> Callable[..., Any]:
+def _world(table: Mapping[str, Any]) -> Callable[..., Any]:
     """Returns the function that makes an environment, with the values of its table as defaults."""
     import fedbandit_jax as fb
 
-    table, arrays = dict(_table(where, table)), {}
-    wrappers = {name: table.pop(name) for name in [*table] if name in fb.envs.WRAPPERS}
-    if "data" in table:  # a data set, whose arrays are arguments of the environment
-        found = _made(f"{where}.data", _table(f"{where}.data", table.pop("data")))
-        with at(f"[{where}]"):
-            arrays = validate.instance("data", found, (fb.data.Queries, fb.data.Community), "a data set").arguments()
-    call = _call(where, table, environments())
+    given, arrays = dict(table), {}
+    wrappers = {name: given.pop(name) for name in table if name in fb.envs.WRAPPERS}
+    if "data" in given:  # a data set, whose arrays are arguments of the environment
+        found = _made("data", given.pop("data"))
+        arrays = validate.instance("data", found, (fb.data.Queries, fb.data.Community), "a data set").arguments()
+    call = _call(given, environments())
 
     @functools.wraps(call.func)  # whose parameters a grid may name
     def make(**arguments: Any) -> Any:
-        env = _complete(where, table["type"], functools.partial(call.func, **arguments))
+        env = _complete(functools.partial(call.func, **arguments))
         for name, options in wrappers.items():
-            inside = f"{where}.{name}"
-            env = _called(inside, {**_table(inside, options), "type": name, "env": env}, fb.envs.WRAPPERS)
+            with at(name):
+                env = _complete(_call({**_table(name, options), "type": name, "env": env}, fb.envs.WRAPPERS))
         return env
 
     return functools.partial(make, **arrays, **call.keywords)
 
 
-def _made(where: str, value: Any) -> Any:
+def _made(name: str, value: Any) -> Any:
     """Makes a value of a file, with parts from its tables."""
     if isinstance(value, list):
-        return [_made(where, one) for one in value]
-    return _called(where, value, parts()) if isinstance(value, dict) else value
+        return [_made(name, one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    with at(name):
+        return _complete(_call(value, parts()))
 
 
-def _called(where: str, table: Mapping[str, Any], types: Types) -> Any:
-    return _complete(where, table.get("type"), _call(where, table, types))
-
-
-def _call(where: str, table: Mapping[str, Any], types: Types) -> functools.partial[Any]:
+def _call(table: Mapping[str, Any], types: Types) -> functools.partial[Any]:
     """Returns the call that a table stands for."""
     given = dict(table)
     kind = given.pop("type", None)
-    with at(f"[{where}]"):
-        if not isinstance(kind, str) or kind not in types:
-            got = f"{validate.shown(kind)}{validate.suggestion(kind, types)}"
-            raise BadValue("type", f"must be one of {', '.join(types)}", kind, got=got)
-        _known(given, inspect.signature(types[kind]).parameters, kind)
-    return functools.partial(types[kind], **{name: _made(f"{where}.{name}", value) for name, value in given.items()})
+    if not isinstance(kind, str) or kind not in types:
+        got = f"{validate.shown(kind)}{validate.suggestion(kind, types)}"
+        raise BadValue("type", f"must be one of {', '.join(types)}", kind, got=got)
+    _known(given, inspect.signature(types[kind]).parameters, kind)
+    return functools.partial(types[kind], **{name: _made(name, value) for name, value in given.items()})
 
 
-def _complete(where: str, kind: Any, call: functools.partial[Any]) -> Any:
+def _complete(call: functools.partial[Any]) -> Any:
     """Makes a call, unless an argument is missing."""
-    with at(f"[{where}]"):
-        needed = inspect.signature(call).parameters.values()
-        if missing := [one.name for one in needed if one.default is one.empty and one.kind is not one.VAR_KEYWORD]:
-            got = ", ".join(call.keywords) or "nothing"
-            raise BadValue(tuple(missing), f"must be given for {kind}", None, got=got)
-        return call()
+    needed = inspect.signature(call).parameters.values()
+    if missing := [one.name for one in needed if one.default is one.empty and one.kind is not one.VAR_KEYWORD]:
+        raise BadValue(tuple(missing), "must be given", None, got=", ".join(call.keywords) or "nothing")
+    return call()
 
 
 def environments() -> Types:
@@ -270,10 +266,9 @@ def parts() -> Types:
     return {part.__name__: part for part in (*kinds, *loaders)} | graphs
 
 
-def _table(where: str, value: Any) -> dict[str, Any]:
-    with at(f"[{where}]"):
-        if not isinstance(value, dict):
-            raise BadType(where, "must be a table", value)
+def _table(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise BadType(name, "must be a table", value)
     return value
 
 

@@ -1,11 +1,10 @@
 """A user's table on the command line: flags, a sweep's file, `fedbandit data`, and refusals."""
 
-import csv
 import shlex
 
 import numpy as np
 import pytest
-from command_line import commands, refuses
+from command_line import COLUMNS, write_log
 from handmade import visits
 
 import fedbandit_jax as fb
@@ -13,7 +12,6 @@ from fedbandit_jax.cli import _configuration, main, parse
 from fedbandit_jax.planning import recommend
 from fedbandit_jax.planning.price import price
 
-COLUMNS = "--silo hospital --arm drug --reward cured"
 WORDS = f"--data log.csv {COLUMNS}"
 ARGUMENTS = dict(silo="hospital", arm="drug", reward="cured")
 MORE = {
@@ -27,11 +25,9 @@ MORE = {
 
 @pytest.fixture(autouse=True)
 def log(tmp_path, monkeypatch):
-    """A folder with a log of 400 visits in it, and nothing else."""
+    """A folder with a log in it, and nothing else."""
     monkeypatch.chdir(tmp_path)
-    log = visits() | {"pressure, systolic": np.random.default_rng(0).normal(size=400).round(2)}
-    with open("log.csv", "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([log, *zip(*(column.tolist() for column in log.values()))])
+    write_log()
 
 
 def same(one, other):
@@ -116,22 +112,6 @@ def test_data_lists_columns_and_then_prints_the_price_and_the_fit(capsys):
     env, said = fb.data.table("log.csv", **ARGUMENTS, features=["age"]), capsys.readouterr().out
     assert said.endswith(f"\n{env.fit}\n\n{env.encoding}\n")
     assert " ".join("\n".join(price(env)).split()) in " ".join(said.split())
-
-
-REFUSED = {  # command -> flags, the last of which is refused
-    "simulate linear": "--silo hospital | --silo a --arm b --reward c --data none.csv | "
-    "--data log.csv --silo hospital --reward cured --arm drag",
-    f"simulate linear {WORDS}": "--env digits | --features age,height | --agents 5",
-    f"simulate arms {COLUMNS}": "--data log.csv",
-    f"plan {WORDS}": "--agents 5 | --users 5",
-    "plan": "--silo hospital",
-    "data": "none.csv | log.xlsx",
-}
-
-
-@pytest.mark.parametrize("command", commands(REFUSED))
-def test_errors_are_one_sentence_and_name_the_flag(command, capsys, tmp_path):
-    assert refuses(command, capsys, tmp_path)
 
 
 def test_flags_that_are_missing_are_named(capsys):

@@ -6,9 +6,10 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from command_line import choices, commands, refuses
+from command_line import COLUMNS, SWEEP, choices, commands, refuses, write_log
 
 import fedbandit_jax as fb
 from fedbandit_jax import audits, cli, privacy
@@ -115,12 +116,23 @@ REFUSED = {  # command -> flags, the last of which is refused; first a command t
     "--algorithms DPSE | --algorithms SE --epsilon 1 | --algorithms SE CDP-SE --set scale=3 | --dim 5",
     "simulate clusters": "--set n_users=3 --set n_servers=1 --set n_clusters=4 | --agents 5",
     "show": "nowhere.npz | .",
+    "sweep sweep.toml": "--part 2/2 | --part 1 | --part -1/2 | --part 0/2 --name mine | --name a/b | --name= | "
+    "--executor= | --executor magic | --executor processes:0 | --executor dask: | --store= | --store /proc/none | "
+    "--out /proc/none",
+    "simulate linear": "--silo hospital | --silo a --arm b --reward c --data none.csv | "
+    "--data log.csv --silo hospital --reward cured --arm drag",
+    f"simulate linear --data log.csv {COLUMNS}": "--env digits | --features age,height | --agents 5",
+    f"simulate arms {COLUMNS}": "--data log.csv",
+    f"plan --data log.csv {COLUMNS}": "--agents 5 | --users 5 | --silo nowhere",
+    "data": "none.csv | log.xlsx",
 }
 
 
 @pytest.mark.parametrize("command", commands(REFUSED))
 def test_errors_are_one_sentence_and_name_the_flag(command, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    write_log()
+    Path("sweep.toml").write_text(SWEEP)
     assert refuses(command, capsys, tmp_path)
 
 

@@ -14,8 +14,9 @@ import networkx as nx
 import numpy as np
 import psutil
 import pytest
+from command_line import SWEEP
 from handmade import made
-from helpers import BUDGET, PLAIN, PRIVATE, sweep
+from helpers import BUDGET, PLAIN
 
 import fedbandit_jax as fb
 from fedbandit_jax import cli
@@ -25,24 +26,6 @@ from fedbandit_jax.engine.identity import describe
 from fedbandit_jax.engine.prepare import expand
 
 EXAMPLE = Path(__file__).parents[2] / "experiments" / "sweep.toml"
-SMALL = """
-horizon = 40
-seeds = 3
-[environment]
-type = "sphere"
-n_agents = 3
-n_arms = 4
-dim = 5
-[algorithms.plain]
-type = "fed_lin_ucb"
-schedule = 5
-[algorithms.ours]
-type = "private_fed_lin_ucb"
-schedule = 5
-privacy = { type = "Budget", epsilon = 1.0, delta = 0.1 }
-[grid]
-epsilon = [1.0, 5.0]
-"""  # the small run of `helpers`
 OURS = 'horizon = 40\nseeds = 3\nalgorithms.ours.type = "fed_lin_ucb"\n'
 
 
@@ -51,7 +34,7 @@ def file(tmp_path, monkeypatch):
     """Writes the file sweep.toml of the working folder."""
     monkeypatch.chdir(tmp_path)
 
-    def write(text=SMALL):
+    def write(text=SWEEP):
         Path("sweep.toml").write_text(text)
         return "sweep.toml"
 
@@ -103,7 +86,7 @@ def test_a_table_is_the_call_that_it_names(file, monkeypatch):
         return {"digits": TOY}[name]
 
     monkeypatch.setattr(fb.data, "classification", classification)
-    small = file(SMALL.replace("n_agents = 3", "n_agents = 2"))
+    small = file(SWEEP.replace("n_agents = 3", "n_agents = 2"))
     for changes, wanted in WORLDS.items():
         assert describe(read(small, "grid={}", *changes)["env"]) == describe(wanted())
     for text, recipe in RECIPES.items():
@@ -142,7 +125,7 @@ def test_all_parts_there_are_have_a_type():
 
 
 def test_changes(file):
-    assert read(file("\ufeff" + SMALL))["horizon"] == 40  # after a byte order mark
+    assert read(file("\ufeff" + SWEEP))["horizon"] == 40  # after a byte order mark
     changes = ["horizon=70", "grid.epsilon = [2]", 'algorithms."our own".type="fed_lin_ucb"', "stride=10"]
     changes += ["algorithms.ours.privacy={type='Mechanism', budget={type='Budget', epsilon=3, delta=0.2}}"]
     changes += ["algorithms.plain.schedule=9"]
@@ -179,6 +162,7 @@ environment=3 | environment.type='gap | environment.type='spere' | environment.n
 environment={type='sphere', n_arms=3} | environments.b.type='gap' | environment.returning=3 | environment.returning={}
 environment.returning.users=3 | environment.returning.n_users=0 | environment.drift.when=0
 environment={type='replay', data={type='Budget', epsilon=1, delta=0.1}}
+environment={type='replay', data={type='classification', name='x'}}
 environment={type='replay', data={type='mslr', path='nowhere'}} | policy.theta_nrom=1 | policy.theta_norm=-1
 grid=[1] | grid.epsilom=[1] | grid.epsilon=1 | grid.epsilon=[] | grid.epsilon=[1, -1] | grid.n_agents=[0]
 grid.n_agents=[3, 0] | grid.ours.epsilon=[1]
@@ -205,7 +189,7 @@ def test_files_that_are_refused(file, capsys):
         f"a = {'[' * 3000}{']' * 3000}": ["TOML"],
         "": ["horizon", "seeds", "algorithms"],
         OURS: ["[environment]", "[environments.NAME]"],
-        SMALL.replace("horizon = 40", "horizon = 0"): ["horizon"],  # which `fb.sweep` refuses
+        SWEEP.replace("horizon = 40", "horizon = 0"): ["horizon"],  # which `fb.sweep` refuses
         OURS + "[environments]\nx.type = 'gap'": ["[environments.x]", "n_agents", "n_arms", "dim"],
     }.items():
         assert main(["sweep", file(text)]) == 2
@@ -216,61 +200,34 @@ def test_files_that_are_refused(file, capsys):
     assert "none.toml" in capsys.readouterr().err
 
 
-FLAGS = (
-    "--part 2/2 | --part 1 | --part -1/2 | --part 0/2 --name mine | --name a/b | --name= | --executor= | "
-    "--executor magic | --executor processes:0 | --executor dask: | --store= | --store /proc/none | --out /proc/none"
-)
+# What is asked and computed.
 
 
-@pytest.mark.parametrize("flags", FLAGS.split(" | "))
-def test_flags_that_are_refused(flags, file, capsys):
-    try:
-        code = main(["sweep", file(), *flags.split()])
-    except SystemExit as stop:  # as of what looks like another flag
-        code = stop.code
-    assert code == 2
-    assert re.findall(r"--\w+", flags)[-1] in capsys.readouterr().err
-
-
-# What is computed.
-
-
-def test_parts_of_a_sweep_are_the_sweep(file, tmp_path, capsys):
-    """A job array of two tasks, the second of which comes first, and a call that gathers: the bits of a sweep alone."""
-    command = ["sweep", file(), "--set", "grid={}", "--out", "out"]
-    alone = sweep({"plain": PLAIN, "ours": PRIVATE}, store=tmp_path / "alone")
-    for i, runs in ((1, 3), (0, 3), (0, 0)):
-        assert main([*command, "--part", f"{i}/2"]) == 0
-        assert f": {runs} runs" in capsys.readouterr().out
-    assert main([*command, "--name", "mine"]) == 0
-    assert "2 pieces, 0 of them" in capsys.readouterr().out
-    found = fb.Result.load("out/mine.npz")
-    np.testing.assert_array_equal(found.regret, alone.regret)
-    assert found.config == alone.config
-    assert found.provenance["configuration"] == {"file": "sweep.toml", "text": SMALL, "set": ["grid={}"]}
-
-
-def test_what_the_command_asks_of_sweep(file, monkeypatch):
-    """Its store, its executor, and a name that stands for the file and the changes."""
+def test_what_the_command_asks_of_sweep(file, monkeypatch, capsys):
+    """Its store, its executor, its part, and a name that stands for the file and the changes."""
     calls = []
 
     def sweep(**options):
         calls.append(options)
-        return made(provenance=dict(pieces=1, computed=1, seconds=0.0))
+        return 3 if "part" in options else made(provenance=dict(pieces=1, computed=1, seconds=0.0))
 
     def failing(**options):
         raise RuntimeError("1 of 2 pieces failed at a worker")
 
     monkeypatch.setattr(simulation, "sweep", sweep)
-    for flags in ([], ["--set", "horizon=50"], ["--store", "here", "--executor", "processes:1"]):
-        assert main(["sweep", file(), *flags]) == 0
-    one, other, third = calls
+    for flags in ("", "--set horizon=50", "--store here --executor processes:1", "--part 1/2"):
+        assert main(["sweep", file(), *flags.split()]) == 0
+    assert "3 runs computed" in capsys.readouterr().out.splitlines()[-1]
+    one, other, third, part = calls
+    assert (part.pop("part"), part["store"]) == ((1, 2), one["store"])
     assert (one["store"], one.get("executor"), one["throw"]) == (Path("results/store"), None, False)
     assert (one["horizon"], other["horizon"]) == (40, 50)
     assert (third["store"], third["executor"]._max_workers) == (Path("here"), 1)
     assert one["algos"]["ours"].privacy.budget == BUDGET
     written = sorted(Path("results").glob("sweep-????????.npz"))
-    assert sorted(fb.Result.load(path).provenance["configuration"]["set"] for path in written) == [[], ["horizon=50"]]
+    told = [fb.Result.load(path).provenance["configuration"] for path in written]
+    assert sorted(one["set"] for one in told) == [[], ["horizon=50"]]
+    assert {(one["file"], one["text"]) for one in told} == {("sweep.toml", SWEEP)}
     monkeypatch.setattr(simulation, "sweep", failing)
     assert main(["sweep", "sweep.toml", "--executor", "processes:1"]) == 2  # a worker's error is no traceback
     with pytest.raises(RuntimeError):
