@@ -174,6 +174,14 @@ def returned(owner: Any, method: str, *arguments: Any) -> Any:
     return jax.tree.map(form, found[0])
 
 
+def need_numbers(argument: str, part: Any) -> None:
+    """Raises `TypeError` unless a user-defined part is a pytree of numbers."""
+    for leaf in jax.tree.leaves(part):
+        if not isinstance(leaf, (bool, int, float, Array, np.ndarray, np.generic)):
+            must = "must be a pytree of numbers: decorate its class with @fb.pytree, and other fields with fb.static()"
+            raise BadType(argument, must, leaf, got=f"{leaf!r} in {type(part).__name__}")
+
+
 def need(method: str, condition: bool, what: str, got: Any) -> None:
     """Raises `TypeError` with the expected and the actual return value, unless the condition holds."""
     if not condition:

@@ -16,6 +16,7 @@ import numpy as np
 
 from fedbandit_jax.core import memory, struct, validate
 from fedbandit_jax.core.memory import shown
+from fedbandit_jax.core.programs import need_numbers
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.engine.identity import code, describe, digest, program, salt, versions
 from fedbandit_jax.engine.options import Run
@@ -286,12 +287,7 @@ def bind(
     }
     compatibility.check(BoundStatistic.of(env.spec).tags | tagged("algo", label, bears))
     for name, value in (("env", env), (f"algorithm {label!r}", bound)):
-        for leaf in jax.tree.leaves(value):
-            if not (hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex))):
-                must = (
-                    "must be a pytree of numbers: decorate its class with @fb.pytree, and other fields with fb.static()"
-                )
-                raise BadType(name, must, leaf)
+        need_numbers(name, value)
     runner = make_runner(env, bound, horizon, recorder)
     form = signature(runner)
     if not struct.shipped(runner) and form not in _CHECKED:  # tests check the package's own parts

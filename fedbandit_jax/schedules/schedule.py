@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int, Key, Num
 
 from fedbandit_jax.certificate import Raw
 from fedbandit_jax.core import struct
-from fedbandit_jax.core.programs import is_array, need, refusal, returned
+from fedbandit_jax.core.programs import is_array, need, need_numbers, refusal, returned
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.privacy.bound import Timing
 from fedbandit_jax.privacy.compatibility import Tags, tagged
@@ -156,10 +156,7 @@ def check(bound: Any, n_agents: int) -> None:
         raise BadValue(f"{name}.reads", f"must be one of {', '.join(map(repr, READS))}", reads)
     if struct.is_sealed(bound):
         return
-    for leaf in jax.tree.leaves(bound):
-        if not isinstance(leaf, (bool, int, float, np.ndarray, np.generic, Array)):
-            must = f"must be a pytree of numbers: decorate {name} with @fb.pytree, and other fields with fb.static()"
-            raise BadType("schedule", must, leaf, got=f"{leaf!r}")
+    need_numbers("schedule", bound)
     key, agents = jax.random.key(0), jax.device_put(np.zeros(n_agents, np.float32))
     floor, number = jax.device_put((np.float32(0), np.int32(1)))
     memory = returned(bound, "start", key, floor)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.core import Tracer
 
 from fedbandit_jax.algos.loops.beliefs import first_belief
 from fedbandit_jax.certificate import Raw
 from fedbandit_jax.core import struct
-from fedbandit_jax.core.programs import refusal
+from fedbandit_jax.core.programs import need_numbers, refusal
 from fedbandit_jax.core.validate import BadType
 from fedbandit_jax.interfaces import Policy, Released, Spec
 
@@ -70,13 +69,7 @@ def check_policy(policy: Policy, spec: Spec) -> None:
         TypeError: it lacks a method or holds non-numbers, or a method calls the host.
     """
     kind = type(policy)
-    for leaf in jax.tree.leaves(policy):
-        if isinstance(leaf, Policy):
-            must = f"must be a pytree of numbers: decorate {type(leaf).__name__} with @fb.pytree"
-            raise BadType("policy", must, leaf, got="")
-        if not isinstance(leaf, (bool, int, float, np.ndarray, np.generic, Array)):
-            must = "must hold numbers, and anything else in fields of fb.static()"
-            raise BadType("policy", must, leaf, got=f"{leaf!r} in {kind.__name__}")
+    need_numbers("policy", policy)
     scores = kind.index is not Policy.index or kind.indices is not Policy.indices
     for name, there in (("update", kind.update is not Policy.update), ("index", scores)):
         if not there:
