@@ -47,6 +47,7 @@ DAMAGES = {  # of fresh noise (runs, releases, D), of messages (runs, releases, 
     "x 0.8": lambda z: 0.8 * z,
     "x 1.2": lambda z: 1.2 * z,
     "of all runs": lambda z: np.broadcast_to(z[:1], z.shape),
+    "a tenth of all runs": lambda z: 0.99**0.5 * z + 0.1 * z[:1],
     "of two releases": copied(1),
     "of two entries": copied(-1),
     "of two silos": copied(2),
@@ -54,7 +55,7 @@ DAMAGES = {  # of fresh noise (runs, releases, D), of messages (runs, releases, 
     "of two arms": copied(1),
 }
 SCALES = ("vanishes", "x 0.8", "x 1.2")
-AT_ONCE = (*SCALES, "of all runs", "of two releases", "of two entries")
+AT_ONCE = (*SCALES, "of all runs", "a tenth of all runs", "of two releases", "of two entries")
 OF_ARMS = (*SCALES, "of all runs", "of two arms")
 # The sum of messages is checked, too, and shows if two entries are one draw.
 OF_SILOS = (*AT_ONCE[:-1], "of two silos", "mostly of one silo")

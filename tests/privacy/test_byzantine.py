@@ -51,21 +51,13 @@ def test_rules_are_their_definitions(m):
     np.testing.assert_allclose(found["geometric_median"], best, atol=1e-3)
 
 
-def test_breakdown():
-    """Estimates against what silos of 9 say; a majority that agrees is the geometric median, without division by 0."""
+def test_far_lies_and_majorities_that_agree():
+    """Four silos of nine move medians little, however far; of equal silos the geometric one is no division by 0."""
     honest = np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32)
     same = np.append(np.ones((5, 4)), honest[:4], 0).astype(np.float32)
-
-    def moved(aggregate, silos, size):
-        rule, told = JITTED[aggregate], honest + np.float32(size) * (np.arange(9) < silos)[:, None]
-        return np.abs(rule(told) - rule(honest)).max()
-
-    for size in (1e3, 1e9):
-        assert moved("sum", 1, size) == pytest.approx(size / 9, rel=1e-3)
-        assert moved("trimmed_mean", 3, size) > size / 9
-        for aggregate, silos in (("median", 4), ("geometric_median", 4), ("trimmed_mean", 2)):
-            assert moved(aggregate, silos, size) < 4.5
-    assert min(moved(aggregate, 5, 1e6) for aggregate in ("median", "geometric_median")) > 1e5
+    for aggregate, silos in (("median", 4), ("geometric_median", 4), ("trimmed_mean", 2)):
+        told = honest + np.float32(1e9) * (np.arange(9) < silos)[:, None]
+        assert np.abs(JITTED[aggregate](told) - JITTED[aggregate](honest)).max() < 4.5
     np.testing.assert_allclose(JITTED["geometric_median"](same), 1, atol=1e-4)
     np.testing.assert_allclose(JITTED["geometric_median"](0 * same), 0)
 

@@ -23,38 +23,41 @@ SPEC = fb.Spec(n_agents=3, n_arms=2, dim=3, max_norm=1.0, rewards_in_unit=True)
 CONSTANT = dataclasses.replace(SPEC, constant=True)
 
 
-@dataclasses.dataclass(frozen=True)
-class Opinion(P.Statistic):
-    """Users with an opinion count more; it can attain the largest move of any statistic with W = 1 and V = 1."""
-
-    responses = (-1.0, 1.0)
-
-    def contribution(self, x, y, seen):
-        return y, 2 * y - 1
+def own(contribution, parent=P.Statistic, **attributes):
+    """A user-defined class of statistics, whose users with features x and reward y add what a function says."""
+    methods = {"contribution": lambda self, x, y, seen: contribution(x, y)}
+    return dataclasses.dataclass(frozen=True)(type("Own", (parent,), methods | attributes))
 
 
-@dataclasses.dataclass(frozen=True)
-class Wild(P.Statistic):
-    """Returns anything."""
-
-    max_weight, responses = 0.5, (-0.25, 0.5)
-
-    def contribution(self, x, y, seen):
-        return jnp.where(x[0] > 0, 7.0, jnp.nan), jnp.where(x[0] > 0, -3.0, jnp.inf) * jnp.where(y > 0.5, 1, jnp.nan)
+def opinion(x, y):
+    """Users with an opinion count more; they attain the largest move of any statistic with W = 1 and V = 1."""
+    return y, 2 * y - 1
 
 
-def weighing(max_weight, response):
-    """A user-defined class of statistics with these bounds."""
-    bounds = {"max_weight": max_weight, "responses": (-response, response)}
-    return dataclasses.dataclass(frozen=True)(type("Bounded", (Opinion,), bounds))()
+def anything(x, y):
+    return jnp.where(x[0] > 0, 7.0, jnp.nan), jnp.where(x[0] > 0, -3.0, jnp.inf) * jnp.where(y > 0.5, 1, jnp.nan)
 
 
+def responding(response, low=-1.0, high=1.0):
+    return own(lambda x, y: (1.0, response(y)), responses=(low, high))()
+
+
+def of_weight(most, response):
+    return own(opinion, max_weight=most, responses=(-response, response))()
+
+
+Opinion = own(opinion, responses=(-1.0, 1.0))
+LOUD = dict(max_weight=0.05, responses=(-0.05, 0.05), weighted=False, clip=False, max_response=0.001)
+Unweighted = own(lambda x, y: (1.0, y), **LOUD)  # says that weights do not differ, and has larger ones
+Share = own(lambda x, y: (y, 1.0), P.Linear, weighted=True)  # a subclass of a proved one
+# Ranges that are not around 0 are charged by their farther end.
+SHIFTED = [responding(lambda y, a=a, b=b: a + (b - a) * y, a, b) for a, b in ((-1.0, 0.2), (-0.2, 1.0), (-0.6, -0.5))]
 ENDS = {  # of weights and of responses of two users
     P.Linear(): ([1.0], [0.0, 1.0]),
     P.Linear(centred=True): ([1.0], [-0.5, 0.5]),
     P.Linear(centred=True, gram_scale=0.2): ([0.2], [-0.5, 0.5]),
-    weighing(0.1, 1.0): ([0.0, 0.1], [-1.0, 1.0]),
-    weighing(0.25, 0.05): ([0.0, 0.25], [-0.05, 0.05]),
+    of_weight(0.1, 1.0): ([0.0, 0.1], [-1.0, 1.0]),
+    of_weight(0.25, 0.05): ([0.0, 0.25], [-0.05, 0.05]),
     Opinion(): ([0.0, 1.0], [-1.0, 1.0]),
 }
 
@@ -133,7 +136,7 @@ def admitted(rule, x, y):
 def test_bounds_are_enforced():
     """Weights and responses of one's own are clipped, 0 where they are not finite, and counted."""
     x = np.float32([[0.5, -0.5, 0.5, 0.5], [0, 0, 0, 0]])
-    found = admitted(Wild(), x, [1, 1, 0, 1])
+    found = admitted(own(anything, max_weight=0.5, responses=(-0.25, 0.5))(), x, [1, 1, 0, 1])
     np.testing.assert_array_equal(found.x, x)
     np.testing.assert_array_equal(found.v, [[0.5, 0, 0.5, 0.5], [-0.25, 0.5, 0, -0.25]])
     assert found.clipped.all()
@@ -202,59 +205,25 @@ def test_what_is_summed(script, key, name, statistic):
     np.testing.assert_allclose(found, total, atol=6 * float(np.asarray(bound.stds).max()))
 
 
-def test_refusals():
-    """What a statistic cannot be, and what does not go with one."""
+NO_STATISTICS = [  # what statistics cannot be
+    (P.Statistic(), "must have the method contribution"),
+    (own(lambda x, y: (1.0, x * y))(), "must return two numbers"),
+    (own(lambda x, y: jax.debug.callback(print, y) or (1.0, y))(), "debug_callback"),
+]
 
-    def like(**attributes):
-        return dataclasses.dataclass(frozen=True)(type("Mine", (P.Statistic,), attributes))
 
-    for make, argument, value in (
-        (like(max_weight=2.0), "Mine.max_weight", 2.0),
-        (like(responses=(0.0, 3.0)), "Mine.responses", 3.0),
-    ):
-        with refused(argument, value):
-            make()
-    for rule, words in (
-        (P.Statistic(), "must have the method contribution"),
-        (like(contribution=lambda self, x, y, seen: (1.0, x * y))(), "must return two numbers"),
-        (like(contribution=lambda self, x, y, seen: jax.debug.callback(print, y) or (1.0, y))(), "debug_callback"),
-    ):
-        with pytest.raises(TypeError, match=words):
-            A.Federated(schedule=5, privacy=P.Mechanism(BUDGET, statistic=rule)).bind(SPEC, 10)
+@pytest.mark.parametrize(("rule", "words"), NO_STATISTICS)
+def test_refusals(rule, words):
+    with pytest.raises(TypeError, match=words):
+        A.Federated(schedule=5, privacy=P.Mechanism(BUDGET, statistic=rule)).bind(SPEC, 10)
+
+
+def test_bounds_that_are_none():
+    for argument, value, bound in (("max_weight", 2.0, 2.0), ("responses", 3.0, (0.0, 3.0))):
+        with refused(f"Own.{argument}", value):
+            own(opinion, **{argument: bound})()
     with refused("low"):
         P.Linear(low=2)
-
-
-@dataclasses.dataclass(frozen=True)
-class Unweighted(P.Statistic):
-    """Says that weights do not differ, and returns larger ones than it declares."""
-
-    max_weight, responses, weighted, clip = 0.05, (-0.05, 0.05), False, False
-    max_response = 0.001
-
-    def contribution(self, x, y, seen):
-        return 1.0, y
-
-
-@dataclasses.dataclass(frozen=True)
-class Share(P.Linear):
-    """A subclass of a proved statistic, with weights."""
-
-    weighted = True
-
-    def contribution(self, x, y, seen):
-        return y, 1.0
-
-
-def responding(response, low=-1.0, high=1.0):
-    """A user-defined statistic with this response to a reward."""
-    words = {"responses": (low, high), "contribution": lambda self, x, y, seen: (1.0, response(y))}
-    return dataclasses.dataclass(frozen=True)(type("Responding", (P.Statistic,), words))()
-
-
-# Ranges that are not around 0 are charged by their farther end.
-RANGES = (-1.0, 0.2), (-0.2, 1.0), (-0.6, -0.5)
-SHIFTED = [responding(lambda y, a=a, b=b: a + (b - a) * y, a, b) for a, b in RANGES]
 
 
 @pytest.mark.parametrize("rule", [Unweighted(gram_scale=20.0), Share(), *SHIFTED])

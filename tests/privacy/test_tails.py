@@ -59,23 +59,6 @@ def test_normal_of_bits(forced):
     assert np.abs(found).max() == pytest.approx(tails.NORMAL_REACH, rel=1e-6)
 
 
-@pytest.mark.parametrize("mass", [1e-6, 1e-24])
-def test_tails_given_their_bits(mass):
-    """Draws whose first bits are 0 are beyond points as often as the mass beyond them says; 3 % more is refuted."""
-    rng, n = np.random.default_rng(1), 200_000
-    zeros = int(-np.log2(mass)) - 2  # so that U < 2^-zeros, which `mass` is an eighth to a quarter of
-    w = rng.integers(0, 2**32, (4, n), dtype=np.uint32)
-    for i in range(4):
-        w[i] = w[i] >> np.uint32(min(31, max(0, zeros - 32 * i))) if zeros < 32 * (i + 1) else 0
-    draws = np.abs(np.asarray(NORMAL_OF(*w), float))
-    for factor, right in ((1.0, True), (1.03, False)):
-        points = stats.norm.isf(mass / 2 / 2.0 ** np.arange(4))[::-1]
-        expected = np.diff(mass / 2.0 ** np.arange(3, -1, -1) * 2.0**zeros, prepend=0, append=1)
-        observed = np.bincount(4 - np.searchsorted(points[::-1], factor * draws), minlength=5)
-        p = stats.chisquare(observed, expected * n).pvalue
-        assert p > ALPHA if right else p < 1e-6
-
-
 def test_the_mass_beyond_the_last_value():
     """Two sides of sf(reach), and e^-reach, are within the mass that is charged, and not a tenth of it."""
     for beyond in (2 * stats.norm.sf(tails.NORMAL_REACH), np.exp(-tails.EXPONENTIAL_REACH)):
