@@ -41,6 +41,15 @@ def refused(argument, *value, other=None):
     assert other is None or other in found.value.others, str(found.value)
 
 
+def fits(trust, release):
+    """Whether the proof of a trust model covers a release."""
+    try:
+        fb.privacy.Mechanism(BUDGET, release, trust)
+    except BadArgument:
+        return False
+    return True
+
+
 class ByMessage(fb.algos.Federated):
     """Federated learning in which every message of every silo is made, as audits see it."""
 

@@ -9,7 +9,7 @@ import re
 import dp_accounting
 import numpy as np
 import pytest
-from helpers import AUTHORS, recalibrated, refused
+from helpers import AUTHORS, fits, recalibrated, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,14 +32,6 @@ PRINTED = [  # by the paper, and by its authors' code
     ("shuffle_vector_sum", "theorem_5_5"),
     *AUTHORS.items(),
 ]
-
-
-def fits(trust, release):
-    try:
-        Mechanism(Budget(1.0, 0.1), release, trust)
-    except ValueError:
-        return False
-    return True
 
 
 TIGHT = [(trust, release, None) for trust in TRUST for release in RELEASES if fits(trust, release)]
