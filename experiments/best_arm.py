@@ -12,6 +12,7 @@ import numpy as np
 from curves import pick, pm
 from drawing import LOGS, Curve, Panel, Picture, Size, dressed, main
 from optimal_arms import INSTANCES
+from scipy.stats import binomtest
 
 import fedbandit_jax as fb
 
@@ -45,7 +46,7 @@ def measure(options: Size) -> list[Curve]:
             result = fb.simulate(env, fb.algos.TopTwo(sums, failure=DELTA), stride=horizon, record=RECORD, **run)
             assert result.certificate.claim == "certified"
             best = fb.best_arm(result)
-            wrong = max(wrong, float(best.errors()[2]))
+            wrong = max(wrong, binomtest(int((best.stopped & ~best.right).sum()), seeds).proportion_ci().high)
             found[TOP].append((best.rounds / unit / -np.log(DELTA), best.communication))
             until, rounds = eliminated(env, epsilon, **run)
             found["elimination"].append((until / unit / -np.log(DELTA), rounds))

@@ -1,11 +1,10 @@
-"""Searches for the best arm in a result: when each seed stopped, with which arm, and how often it was wrong."""
+"""Searches for the best arm in a result: when each seed stopped, and with which arm."""
 
 from __future__ import annotations
 
 import dataclasses
 
 import numpy as np
-from scipy.special import betaincinv
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
@@ -32,23 +31,6 @@ class BestArm:
     right: np.ndarray
     communication: np.ndarray
 
-    def errors(self, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the share of seeds that stopped with a wrong arm, and the ends of its exact interval.
-
-        The interval follows Clopper & Pearson (1934), for each algorithm by itself.
-
-        Args:
-            confidence: probability in (0, 1) that an interval holds.
-
-        Returns:
-            Three arrays without the axis of seeds.
-        """
-        tail = (1 - validate.probability("confidence", confidence)) / 2
-        wrong, n = np.sum(self.stopped & ~self.right, -1), self.right.shape[-1]
-        low = np.where(wrong > 0, betaincinv(np.maximum(wrong, 1), n - wrong + 1, tail), 0.0)
-        high = np.where(wrong < n, betaincinv(wrong + 1, np.maximum(n - wrong, 1), 1 - tail), 1.0)
-        return wrong / n, low, high
-
 
 def best_arm(result: Result, record: str = "recommended") -> BestArm:
     """Reads when each seed of a result stopped, and with which arm.
@@ -65,8 +47,6 @@ def best_arm(result: Result, record: str = "recommended") -> BestArm:
         >>> found = fb.best_arm(fb.simulate(env, fb.algos.TopTwo(), **run))
         >>> bool(found.stopped.all()), bool(found.right.all()), found.rounds.shape
         (True, True, (20,))
-        >>> [float(x.round(2)) for x in found.errors()]
-        [0.0, 0.0, 0.17]
     """
     validate.instance("result", result, Result, "an fb.Result")
     validate.instance("record", record, str, "the name of a record")
