@@ -1,18 +1,8 @@
-"""A sweep as a TOML file. A table with a `type` calls the function of this name, with the other keys as arguments.
+"""A sweep as a TOML file, of the format that docs/scaling.md explains.
 
-horizon = 1000                    what `fb.sweep` takes: horizon, seeds, key, stride, grid
-seeds = 8                         or { from = 100, to = 200 }, or a list
-compare = ["ours"]                labels of the algorithms to run (default: all)
-[environment]                     one environment, with parameters that the grid may name; or several:
-type = "sphere"                   [environments.small], [environments.large]; "table" is `fb.data.table` of a log
-[algorithms.ours]                 the algorithm with the label "ours"
-type = "private_fed_lin_ucb"
-policy.exploration_scale = 0.3    parameters of its parts, by paths as in `Algorithm.replace`
-privacy = { type = "Budget", epsilon = 1, delta = 1e-3 }
-[environment.returning]           returning users: arguments of `fb.envs.returning`
-n_users = 100                     [algorithms.ours.privacy.unit] then is the privacy unit, "visit" or `Users`
-[environment.drift]               likewise any of `fb.envs.WRAPPERS`; later ones wrap earlier ones
-[slurm]                           only for the executor of that name, see `engine.executors`
+A table with a `type` calls the function of this name, with the other keys as arguments. Keys of an algorithm that its
+function does not take are parameters of its parts, by path. Tables of an environment that are named like a wrapper wrap
+it, the later ones outside.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ class AuditCommand(Command):
     A bound above the claim is tried again under another key at 99.9 %, and only then refutes the claim. A bound below
     the claim proves nothing. 50,000 runs find a noise scale that is wrong by a third.
 
-    The command prints a table. The exit code is 1 if a mechanism fails or a control passes. Slow
-    mechanisms have fewer runs, and controls at most 30,000. All families take half an hour on two cores.
+    The command prints a table. The exit code is 1 if a mechanism fails or a control passes. Slow mechanisms have fewer
+    runs, and controls at most 30,000. All families take half an hour on two cores.
 
     For example:
       fedbandit audit

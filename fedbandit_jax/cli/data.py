@@ -86,8 +86,8 @@ def toml(values: dict[str, Any]) -> str:
 class DataCommand(Command):
     """Show what your table holds and can answer.
 
-    The command describes columns. With --silo, --arm and --reward it fits a model of rewards. It
-    then compares the gain of the best arms with the noise of privacy. --details adds the accuracy of the model.
+    The command describes columns. With --silo, --arm and --reward it fits a model of rewards. It then compares the gain
+    of the best arms with the noise of privacy. --details adds the accuracy of the model.
 
     For example:
       fedbandit data log.csv
