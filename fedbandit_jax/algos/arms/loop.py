@@ -14,7 +14,7 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops.ledger import LEFT_OUT
-from fedbandit_jax.certificate import Certificate, Raw, no_privacy
+from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import random, struct
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.interfaces import ArmAlgorithm, Pulls, Report, Spec
@@ -48,16 +48,7 @@ class SumLoop(ArmAlgorithm):
     ) -> Wide:
         return self.protocol.collect(rounding, own, k, rewards, inside)
 
-    @property
-    def raw(self) -> tuple[Raw, ...]:
-        """The accesses to raw data: none, since rewards enter only the protocol."""
-        return ()
-
-    @override
     def guarantee(self) -> Certificate:
-        return self.proof().through(self.raw)
-
-    def proof(self) -> Certificate:
         """Returns the protocol's guarantee for the users of `spec`, each in one sum, or in `unit.visits`."""
         protocol, unit, delta = self.protocol, self.unit, float(self.delta)
         if not struct.is_sealed(protocol):

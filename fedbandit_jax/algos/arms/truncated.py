@@ -48,8 +48,8 @@ class BoundTruncated(BoundElimination):
         return self.protocol.collect(rounding, own, k, (first, second), inside)
 
     @override
-    def proof(self) -> Certificate:
-        found = super().proof()
+    def guarantee(self) -> Certificate:
+        found = super().guarantee()
         if found.epsilon is None:
             return found
         asked = np.asarray(self.protocol.users)
