@@ -1,6 +1,6 @@
 """A matrix of damages by mechanisms: noise that vanishes, is drawn twice, or is 20 % off, is seen; honest noise is not.
 
-Honest noise is drawn by the shipped code, once, and damaged on its way to the check. `test_trust.py` computes its
+Honest noise is drawn by the shipped code, once, and damaged on its way to the check. `test_calibration.py` computes its
 standard deviation by hand from the budget.
 """
 

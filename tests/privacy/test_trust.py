@@ -1,6 +1,6 @@
-"""Trust models: noise by hand from the budget, exact sums behind it, and what parties see.
+"""Trust models: exact sums behind the noise, and what parties see.
 
-That as much noise is drawn is in `test_behaviour.py`.
+How much noise there is, and that it is drawn, is in `test_calibration.py` and `test_behaviour.py`.
 """
 
 import collections
@@ -11,18 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import recalibrated, refused, released
+from helpers import refused, released
 from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.audits.messages import Messages, by_message
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.privacy import Budget, Mechanism, calibrate, gaussian_mu
+from fedbandit_jax.privacy import Budget, Mechanism, calibrate
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.packing import matrix_weights, pack, pack_users, packed_size, unpack
-from fedbandit_jax.privacy.releases import Release, make
 from fedbandit_jax.privacy.trust import SecAgg, Shuffled, VectorSum
-from fedbandit_jax.privacy.trust.ask import Ask
 
 M, B, D, S = 3, 2, 2, 5
 BUDGET = Budget(1.0, 0.1)
@@ -70,43 +68,6 @@ def play(mechanism, key, x, y):
 @jax.jit
 def plays(mechanism, keys, x, y):
     return jax.vmap(lambda key: play(mechanism, key, x, y)[0])(keys)
-
-
-# --- The noise that a budget needs ---
-
-
-@pytest.mark.parametrize("trust", fb.privacy.TRUST)
-def test_the_sum_over_silos_has_the_noise_of_the_budget(trust):
-    """At the size of the paper, M = 100, B = 25, d = 10; kappa is the largest squared column norm of C."""
-    release, size = "input_perturbation" if trust == "local" else "tree", dict(n_agents=100, batch=25, dim=10)
-    found = calibrate(BUDGET, n_syncs=400, release=release, trust=trust, **size).model
-    kappa = (Release.encoder(make(release, 400)) ** 2).sum(0).max()
-    matrix = trust == "silo_local_matrix"
-    sigma = math.sqrt(kappa * (4.0 if matrix else 4.5)) / gaussian_mu(1.0, 0.1)
-    sources = {"central": 1, "secagg": 1, "shuffle_vector_sum": 1, "local": 2500}.get(trust, 100)
-    by_hand = math.sqrt(sources * (2 if matrix else 1)) * sigma
-    assert found.sum_std() == pytest.approx(by_hand, rel=0.1 if trust == "shuffle_vector_sum" else 0.01)
-
-
-def test_the_noise_of_all_silos_has_room(key):
-    """A hundredth of 1,600 silos is enough, and all of them have ten times the noise: in the range of integers, too."""
-    found = calibrate(Budget(0.01, 1e-6), n_syncs=S, trust="secagg", n_agents=1600, batch=4, dim=50)
-    found = recalibrated(found, dropouts=1584)
-    all_there = float(found.model.share) * 40
-    assert all_there <= 2**24
-    drawn = found.model.noise(key, packed_size(50))
-    for std in (found.model.message_stds(1)[0], all_there / float(found.model.scale)):
-        assert np.std(drawn) == pytest.approx(std, rel=5 / math.sqrt(2 * drawn.size))
-
-
-def test_what_one_silo_knows_of_the_noise_is_stated():
-    """The certificate names the epsilon of the noise of all silos but one, whose share that one may subtract."""
-    for dropouts in (0, 1):
-        ask = Ask(budget=BUDGET, release=make("tree", S), n_agents=M, batch=B, dim=D, dropouts=dropouts)
-        model = SecAgg.calibrate(ask)
-        fewer = dataclasses.replace(model, dropouts=dropouts + 1).proof(ask)
-        assert fewer.epsilon > model.proof(ask).epsilon
-        assert f"one of {M - dropouts} silos epsilon is {fewer.epsilon:.4g}" in model.proof(ask).assumes[0]
 
 
 # --- The sums behind the noise ---
