@@ -43,7 +43,9 @@ class LinearEnvironment:
         """Returns the d features of arms, for broadcasting uint32 indices: a list of arrays of their shape.
 
         Above `UNROLL_DIM` features it may be an array with the features on the last axis. The key is round t's, as in
-        `observe`, or its two words.
+        `observe`, or its two words. Each draw is elementwise, and possible without the others. On a GPU one kernel does
+        all. It gets the arrays of environment and world row by row. An array of shape (n,) is a tuple of n scalars.
+        There are no larger ones, see `core.choose`.
         """
         raise NotImplementedError(f"{type(self).__name__}.features_at")
 

@@ -147,7 +147,10 @@ class Rejection:
         return self.env.offer(self._row(world)), world
 
     def accepts(self, key: Key[Array, ""], world: Queue, arms: Int[Array, " M"]) -> tuple[Bool[Array, " M"], Queue]:
-        """Accepts logged arms, thinned so that all have the same acceptance probability."""
+        """Accepts logged arms, thinned so that all have the same acceptance probability.
+
+        `observe` offers another user to refused agents, and the same offer to the others.
+        """
         row, log = self._row(world), self.env.log
         u = random.uniform(key, arms.shape)
         same = (arms == jnp.asarray(log.arm)[row]) & (u * jnp.asarray(log.propensity)[row] < self.least)

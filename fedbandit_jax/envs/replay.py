@@ -47,14 +47,14 @@ class Replay(LinearEnvironment):
     def listed(
         self, key: Key[Array, ""], world: World, t: Int[ArrayLike, ""]
     ) -> tuple[Int[Array, " M"], Int[Array, " M"]]:
-        """Returns the first row and the number of rows of each agent's query."""
+        """Returns the first row and the number of rows of each agent's query, see `core.choose.choose_rows`."""
         m, n_queries = self.spec.n_agents, len(self.starts)
         ends = np.arange(m + 1, dtype=np.int64) * n_queries // m  # contiguous blocks of queries, as in the paper
         query = jax.random.randint(key, (m,), jnp.int32(ends[:-1]), jnp.int32(ends[1:]))
         return jnp.asarray(self.starts)[query], jnp.asarray(self.counts)[query]
 
     def rows_at(self, first: Int[Array, ""], size: int) -> Float[Array, "d {size}"]:
-        """Returns the features of `size` <= K rows of the table from `first` on."""
+        """Returns the features of `size` <= K rows of the table from `first` on, arbitrary past the end of a query."""
         return lax.dynamic_slice(jnp.asarray(self.features), (0, first), (self.spec.dim, size))
 
     @override

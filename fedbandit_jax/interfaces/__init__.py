@@ -15,11 +15,8 @@ from fedbandit_jax.interfaces.arms import Pulls as Pulls
 from fedbandit_jax.interfaces.arrivals import ArrivalAlgorithm as ArrivalAlgorithm
 from fedbandit_jax.interfaces.arrivals import ArrivalEnvironment as ArrivalEnvironment
 from fedbandit_jax.interfaces.arrivals import Partition as Partition
-from fedbandit_jax.interfaces.environment import Drawn as Drawn
 from fedbandit_jax.interfaces.environment import Environment as Environment
 from fedbandit_jax.interfaces.environment import Feedback as Feedback
-from fedbandit_jax.interfaces.environment import Listed as Listed
-from fedbandit_jax.interfaces.environment import Rejecting as Rejecting
 from fedbandit_jax.interfaces.environment import Round as Round
 from fedbandit_jax.interfaces.environment import Spec as Spec
 from fedbandit_jax.interfaces.policy import NoiseLaw as NoiseLaw

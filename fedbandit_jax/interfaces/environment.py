@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from jax import Array
@@ -34,7 +33,7 @@ class Spec:
     constant: bool = False  # whether all feature vectors have the same constant entry, an intercept
     silos: int = struct.later(1)  # the most silos of one returning user
     basis: str = struct.later("")  # the data behind a model of answers, for summaries and figures
-    rejects: bool = struct.later(False)  # whether the played arms decide which rows of a log count, see `Rejecting`
+    rejects: bool = struct.later(False)  # whether the played arms decide which rows of a log count
     of_rows: bool = struct.later(False)  # whether users are made of people's rows, in a table or a log
 
     def __post_init__(self):
@@ -82,7 +81,16 @@ class Feedback(NamedTuple):
 
 
 class Environment(Protocol):
-    """A pytree that decides arrivals, offers and rewards; see `fb.envs`."""
+    """A pytree that decides arrivals, offers and rewards; see `fb.envs`.
+
+    Optional methods make runs faster, and do the same as `observe` and `pull`, which are made of them:
+
+    - `features_at`, `mean_at`, `reward_at`: single arms and rewards, see `fb.envs.Sphere`.
+    - `listed`, `rows_at`, `mean_at`, `reward_at`, and the field `ragged`: rows of a table, see `fb.envs.Replay`.
+
+    `accepts` decides by data which rounds count, as in `fb.envs.Rejection`. Then set `rejects` and `of_rows` in the
+    spec, so that certificates exclude the people behind the rows.
+    """
 
     @property
     def spec(self) -> Spec:
@@ -99,63 +107,4 @@ class Environment(Protocol):
 
     def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """Returns the rewards and gaps of the arms played, int32."""
-        ...
-
-
-class Answering(Environment, Protocol):
-    """An environment with rewards that are functions of features and agent, elementwise; `pull` is made of them."""
-
-    def mean_at(self, world: Any, x: Sequence[Array] | Array) -> Array:
-        """Returns the mean reward of vectors with these d features, on the leading axis."""
-        ...
-
-    def reward_at(self, key: Array, mean: Array, agent: Array) -> Array:
-        """Draws the rewards of agents for arms of these means."""
-        ...
-
-
-class Drawn(Answering, Protocol):
-    """An environment with draws that are functions of (key, arm, agent), each possible without the others.
-
-    `features_at` is elementwise in uint32 numbers `arm` and `agent`, which broadcast, and `observe` is made of it. The
-    key is the round's, or a tuple of its two words. On a GPU one kernel does all. It gets the arrays of environment and
-    world row by row. An array of shape (n,) is a tuple of n scalars. There are no larger ones, see `core.choose`.
-    """
-
-    def features_at(
-        self, key: Array | tuple[Array, Array], world: Any, t: Array, arm: Array, agent: Array
-    ) -> Sequence[Array] | Array:
-        """Returns the d features of the arms of agents in round t."""
-        ...
-
-
-class Listed(Answering, Protocol):
-    """An environment that offers each agent consecutive rows of a table, a varying number every round.
-
-    `observe` offers the same, with padded contexts; see `core.choose.choose_rows`.
-    """
-
-    @property
-    def ragged(self) -> bool:
-        """Whether padded contexts would be more work than a loop over the offered rows."""
-        ...
-
-    def listed(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Int[Array, " M"], Int[Array, " M"]]:
-        """Returns the first offered row of each agent in a round, and the number of its rows."""
-        ...
-
-    def rows_at(self, first: Int[Array, ""], size: int) -> Float[Array, "d {size}"]:
-        """Returns the features of `size` <= K rows from the first one on, arbitrary past the end of a query."""
-        ...
-
-
-class Rejecting(Environment, Protocol):
-    """An environment with answers for some arms only, which lets agents play again until it accepts their arms.
-
-    Set `rejects` and `of_rows` in its spec: certificates then exclude the people behind the rows. `observe` offers
-    another user to refused agents, and the same offer to the others.
-    """
-
-    def accepts(self, key: Key[Array, ""], world: Any, arms: Int[Array, " M"]) -> tuple[Bool[Array, " M"], Any]:
-        """Returns the mask of agents with accepted arms, int32, and the world, the input of `observe`."""
         ...

@@ -17,7 +17,7 @@ from fedbandit_jax.core.lots import Lots
 from fedbandit_jax.core.scoring import Offer, Scorer
 from fedbandit_jax.engine.runners.batch import Played, Streams, allowed, play_rounds
 from fedbandit_jax.engine.runners.runner import Runner
-from fedbandit_jax.interfaces import Drawn, Environment, Listed, Round
+from fedbandit_jax.interfaces import Environment, Round
 
 GROUP = 128  # agents with a state that fits into a CPU's cache
 VECTOR = 16  # float32 numbers of a vector register; XLA does not vectorise shorter loops
@@ -102,7 +102,7 @@ def play_agents(
 
 def draw(runner: Runner, keys: Streams, world: Any, t: Array, scorer: Scorer, agents: Array) -> Chosen:
     """Chooses arms for agents (A,), with features drawn while they are scored."""
-    env, key, last = cast(Drawn, runner.env), keys.users, runner.env.spec.n_arms - 1
+    env, key, last = cast(Any, runner.env), keys.users, runner.env.spec.n_arms - 1
     offer = Offer(_features, _mean, (env, world, tuple(jax.random.key_data(key)), t))
     chosen, best = choose(offer, scorer, runner.env.spec.n_arms, agents, t)
     arms = jnp.minimum(chosen, last)
@@ -112,7 +112,7 @@ def draw(runner: Runner, keys: Streams, world: Any, t: Array, scorer: Scorer, ag
 
 def look_up(runner: Runner, keys: Streams, world: Any, t: Array, scorer: Scorer, agents: Array) -> Chosen:
     """Chooses arms for agents (M,) among rows of a table."""
-    env, k = cast(Listed, runner.env), runner.env.spec.n_arms
+    env, k = cast(Any, runner.env), runner.env.spec.n_arms
     first, count = env.listed(keys.users, world, t)
     lots = Lots.draw(keys.choices, k, len(agents))
     chosen, best = choose_rows(env.rows_at, scorer, lambda x: env.mean_at(world, x), k, lots, first, count)

@@ -12,7 +12,7 @@ from fedbandit_jax.core import ridge
 from fedbandit_jax.engine.record import Moment, Recording
 from fedbandit_jax.engine.runners.batch import Played, Streams, allowed, impossible, play_rounds
 from fedbandit_jax.engine.runners.runner import Runner
-from fedbandit_jax.interfaces import Rejecting, Round
+from fedbandit_jax.interfaces import Round
 
 
 class Choice(NamedTuple):
@@ -81,13 +81,13 @@ def _first(runner: Runner, t: Array, local: Any, offered: Round) -> Array:
 
 
 def _accepted(runner: Runner, world: Any, local: Any, t: Array, keys: Streams) -> Choice:
-    """Returns choices of agents that are offered further users until their arms are accepted, see `Rejecting`."""
+    """Returns choices of agents that are offered users until their arms are accepted, see `fb.envs.rejection`."""
 
     def attempt(i: Any, before: Choice, accepted: Array) -> tuple[Any, Choice, Array]:
         own = jax.tree.map(lambda key: jax.random.fold_in(key, i), keys)
         new = _choice(runner, before.world, local, t, own)
         arms, wrong = (jnp.where(accepted, *pair) for pair in zip(before[2:], new[2:]))
-        accepted, world = cast(Rejecting, runner.env).accepts(own.answers, new.world, arms)
+        accepted, world = cast(Any, runner.env).accepts(own.answers, new.world, arms)
         return i + 1, Choice(world, new.offered, arms, wrong), accepted
 
     none = jnp.zeros(runner.env.spec.n_agents, bool)

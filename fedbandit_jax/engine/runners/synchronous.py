@@ -20,7 +20,7 @@ from fedbandit_jax.engine.runners import drawn, stored
 from fedbandit_jax.engine.runners.batch import Played, Streams
 from fedbandit_jax.engine.runners.checks import check_environment, need_step, shapes
 from fedbandit_jax.engine.runners.runner import Hints, Runner, salted
-from fedbandit_jax.interfaces import Algorithm, Environment, Listed, Metrics, Status
+from fedbandit_jax.interfaces import Algorithm, Environment, Metrics, Status
 
 DRAW_AGAIN = 3  # most configurations that each draw all contexts
 SMALL = 1_000  # features of a round, up to which quick compilation costs no speed
@@ -77,7 +77,7 @@ class Synchronous(Runner):
             if self.drawable and not self.shared:
                 contexts = "drawn"
             elif on_cpu() and drawn.has_hooks(self.env, "listed", "rows_at"):
-                contexts = "table" if cast(Listed, self.env).ragged and self.scores_alone else "stored"
+                contexts = "table" if cast(Any, self.env).ragged and self.scores_alone else "stored"
         seeds = 2 ** max(0, (drawn.GROUP // spec.n_agents - 1).bit_length())
         wide = spec.n_agents * spec.n_arms * spec.dim > SMALL
         return Hints(contexts, emitters=wide, seeds=1 if contexts == "table" else seeds)
