@@ -215,6 +215,15 @@ class Prefixes(Release):
         return message, state
 
 
+def arrivals(places):
+    """The round whose reward arrives at every silo in every round, or -1."""
+    waiting, found = {}, np.full(np.shape(places), -1)
+    for t, i in np.ndindex(found.shape):
+        found[t, i] = waiting.get((i, places[t][i]), -1)
+        waiting[i, places[t][i]] = t
+    return found
+
+
 def within_ball(rng, shape, least):
     """Vectors in random directions, of norms in [least, 1]."""
     x = rng.standard_normal(shape)

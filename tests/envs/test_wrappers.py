@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import arrivals
 
 import fedbandit_jax as fb
 
@@ -221,15 +222,6 @@ def test_who_is_away():
     near((away[:, 1] & away[:, 2]).mean(), 0.04, 0.2, T)
     listed = seen(fb.envs.dropout(ALIKE, schedule=np.eye(M, dtype=bool)), [0, 2, 3, 9]).offered.away[0]
     np.testing.assert_array_equal(listed, np.eye(M, dtype=bool)[[0, 2, 3, 3]])
-
-
-def arrivals(places):
-    """The round whose reward arrives at every silo in every round, or -1."""
-    waiting, found = {}, np.full(np.shape(places), -1)
-    for t, i in np.ndindex(found.shape):
-        found[t, i] = waiting.get((i, places[t][i]), -1)
-        waiting[i, places[t][i]] = t
-    return found
 
 
 def test_laws_of_delays():
