@@ -142,20 +142,6 @@ def test_one_user_moves_a_running_sum(script, key):
 
 
 @pytest.mark.slow
-def test_the_sum_that_is_read_is_a_close_bound(script, key):
-    """log det (V + U) - log det V <= sum ln(1 + x' V^-1 x), of which the run's units are the rounding up."""
-    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=S.PrivateLogDet(1e6))
-    bound = algo.bind(script.spec, 61)  # after as many rounds what is pending is handed over
-    runner = Synchronous(env=script, algo=bound, horizon=60)
-    state, _ = stepped(lambda state, metrics: metrics.gap, runner, np.arange(60), key)
-    assert int(state.synced) == 0
-    v, rows = (np.asarray(x, float) for x in (state.belief.gram, bound.mechanism.real(state.ledger.pending)))
-    log_det = np.linalg.slogdet(v + rows[:, :-1, 0])[1] - np.linalg.slogdet(v)[1]  # of all agents together
-    unit = float(state.epoch.memory.cap) / S.UNITS
-    assert log_det < state.epoch.counted.sum() * unit < 1.1 * log_det + 180 * unit
-
-
-@pytest.mark.slow
 def test_tests_end_with_the_last_synchronisation(key):
     """Who has used up max_syncs is silent: a test that goes on after its first answer would tell more."""
     env = fb.envs.gap(3, 5, 4)

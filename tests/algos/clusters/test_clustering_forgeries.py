@@ -151,7 +151,10 @@ def test_broken_promises(key):
         np.testing.assert_array_equal(outside, not fine)
 
 
-@pytest.mark.parametrize("algo", deep(ALGOS, keep={0, 2}), ids=lambda algo: algo.name)
+OTHERS = [A.AsyncFederated(schedule=2), A.Grouped(grouping=A.Together(), schedule=10)]
+
+
+@pytest.mark.parametrize("algo", deep([*ALGOS, *OTHERS], keep={0, 2, 5}), ids=lambda algo: algo.name)
 def test_strangers_leave_nothing(key, algo):
     """Not even where some seats are empty."""
     spec, given = population(8, 3), draws(0, 8, horizon=40)
