@@ -35,7 +35,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
 
-from patterns import Place, anchors, read
+from patterns import anchors, mutated, read
 from quick import compile_quickly
 from tqdm import tqdm
 
@@ -51,13 +51,8 @@ class Mistake(NamedTuple):
     layer: str  # name of the text file
     anchor: str  # function of the package
     what: str
-    change: str  # a pattern and its replacement
+    change: str  # a pattern and its replacement, see tests/patterns.py
     tests: tuple[str, ...]  # ids of tests
-
-    @property
-    def place(self) -> Place:
-        """Where it is in the package."""
-        return Place(self.anchor, self.change)
 
 
 def mistakes() -> Iterator[Mistake]:
@@ -133,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = anchors(read(TESTS.parent / PACKAGE))
     listed = [one for one in mistakes() if not asked.words or any(w in " ".join(one[:3]) for w in asked.words)]
     drawn = random.Random(asked.seed).sample(listed, min(len(listed), asked.sample or len(listed)))
-    chosen = {one: one.place.mutated(known) for one in drawn}
+    chosen = {one: mutated(one.anchor, one.change, known) for one in drawn}
     if not chosen:
         parser.error(f"words must name a layer, a function or a part of a description, got {' '.join(asked.words)}")
     os.environ.setdefault("FEDBANDIT_TEST_CACHE", str(TESTS.parent / ".jax_cache"))

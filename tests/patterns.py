@@ -1,6 +1,6 @@
 """Places of the package, found by the name of a function and by a pattern of what is written in it.
 
-    Place("gaussian_sigma", "jnp.sqrt(A) -> A").mutated(sources)
+    mutated("gaussian_sigma", "jnp.sqrt(A) -> A", anchors(read(package)))
 
 The first part names a function, a method (`Release.decode`), a class or a constant of a module, wherever it is; if the
 package has several of that name, with the end of the file's path before it: `trust/model.py:noise`. The second part is
@@ -84,37 +84,36 @@ class _Filled(ast.NodeTransformer):
         return node
 
 
-class Source(NamedTuple):
-    """A file of the package."""
+class Anchored(NamedTuple):
+    """A function, class or constant of a file."""
 
-    name: str  # path in the package
-    text: str
-    tree: ast.Module
-
-
-def read(package: Path) -> list[Source]:
-    """All files of the package."""
-    texts = [(path, path.read_text()) for path in sorted(package.rglob("*.py"))]
-    return [Source(path.relative_to(package).as_posix(), text, ast.parse(text)) for path, text in texts]
+    file: str  # path in the package
+    text: str  # of the file
+    node: ast.AST
 
 
-def anchors(sources: list[Source]) -> Mapping[str, list[tuple[Source, ast.AST]]]:
+def read(package: Path) -> dict[str, str]:
+    """The texts of all files of the package."""
+    return {path.relative_to(package).as_posix(): path.read_text() for path in sorted(package.rglob("*.py"))}
+
+
+def anchors(texts: Mapping[str, str]) -> Mapping[str, list[Anchored]]:
     """Functions, classes and constants of modules, and methods and fields of classes, by name."""
     found = collections.defaultdict(list)
 
-    def enter(source: Source, body: list[ast.stmt], outer: str) -> None:
+    def enter(file: str, body: list[ast.stmt], outer: str = "") -> None:
         for node in body:
             if isinstance(node, ast.ClassDef):
-                enter(source, node.body, f"{node.name}.")
+                enter(file, node.body, f"{node.name}.")
             if isinstance(node, ast.If) and not outer:
-                enter(source, [*node.body, *node.orelse], outer)
+                enter(file, [*node.body, *node.orelse])
             targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
             names = [t.id for target in targets if target for t in ast.walk(target) if isinstance(t, ast.Name)]
             for name in {*names, getattr(node, "name", None)} - {None}:
-                found[f"{outer}{name}"].append((source, node))
+                found[f"{outer}{name}"].append(Anchored(file, texts[file], node))
 
-    for source in sources:
-        enter(source, source.tree.body, "")
+    for file, text in texts.items():
+        enter(file, ast.parse(text).body)
     return found
 
 
@@ -126,51 +125,38 @@ def in_order(node: ast.AST) -> Iterator[ast.AST]:
             yield from in_order(child)
 
 
-class Place(NamedTuple):
-    """Something that is written in a function, and what is put there instead."""
+def mutated(anchor: str, change: str, known: Mapping[str, list[Anchored]]) -> tuple[str, str]:
+    """The name of a file, and its text with a change ("A * B -> A # 2/3") in an anchor.
 
-    anchor: str
-    change: str  # "A * B -> A # 2/3"
-
-    def found(self, known: Mapping[str, list[tuple[Source, ast.AST]]]) -> tuple[Source, ast.AST, ast.AST]:
-        """The file, the expression or statement, and what replaces it.
-
-        Raises:
-            ValueError: the function or the pattern is not there, or not as often as it should be.
-        """
-        file, _, name = self.anchor.rpartition(":")
-        nodes = [(s, node) for s, node in known.get(name, []) if f"/{s.name}".endswith(f"/{file}" if file else "")]
-        files = sorted({source.name for source, _ in nodes})
-        if len(files) != 1:
-            raise ValueError(f"{self.anchor} must be in one file, not in {', '.join(files) or 'none'}")
-        pair, _, which = self.change.partition(" # ")
-        old, arrow, new = pair.partition(" -> ")
-        if not arrow:
-            raise ValueError(f"a change must be 'old -> new', perhaps with ' # 1/2', got {self.change!r}")
-        pattern, hits = parsed(old), []
-        for node in (n for _, root in nodes for n in in_order(root)):
-            bound: Bindings = {}
-            if matched(pattern, node, bound):
-                hits.append((node, bound))
-        index, _, count = (which or "1/1").partition("/")
-        if len(hits) != int(count):
-            raise ValueError(f"{old} must be {count} times in {self.anchor}, not {len(hits)} times")
-        node, bound = hits[int(index) - 1]
-        return nodes[0][0], node, ast.fix_missing_locations(_Filled(bound).visit(parsed(new)))
-
-    def mutated(self, known: Mapping[str, list[tuple[Source, ast.AST]]]) -> tuple[str, str]:
-        """The name of the file, and its text with the change.
-
-        Raises:
-            ValueError: as `found`; or the change is none, or speaks of a name that the file does not have.
-        """
-        source, old, new = self.found(known)
-        if same(old, new):
-            raise ValueError(f"{self.change} changes nothing in {self.anchor}")
-        unknown = {n.id for n in ast.walk(new) if isinstance(n, ast.Name)} - names(source.text)
-        if unknown:
-            raise ValueError(f"{self.change}: {', '.join(sorted(unknown))} is not a name of {source.name}")
-        return source.name, replaced(source.text, old, new)
+    Raises:
+        ValueError: the anchor or the pattern is not there, or not as often as it should be; or the change is none, or
+            speaks of a name that the file does not have.
+    """
+    path, _, name = anchor.rpartition(":")
+    here = [one for one in known.get(name, []) if f"/{one.file}".endswith(f"/{path}" if path else "")]
+    files = sorted({one.file for one in here})
+    if len(files) != 1:
+        raise ValueError(f"{anchor} must be in one file, not in {', '.join(files) or 'none'}")
+    pair, _, which = change.partition(" # ")
+    old, arrow, new = pair.partition(" -> ")
+    if not arrow:
+        raise ValueError(f"a change must be 'old -> new', perhaps with ' # 1/2', got {change!r}")
+    pattern, hits = parsed(old), []
+    for node in (n for one in here for n in in_order(one.node)):
+        bound: Bindings = {}
+        if matched(pattern, node, bound):
+            hits.append((node, bound))
+    index, _, count = (which or "1/1").partition("/")
+    if len(hits) != int(count):
+        raise ValueError(f"{old} must be {count} times in {anchor}, not {len(hits)} times")
+    node, bound = hits[int(index) - 1]
+    made = ast.fix_missing_locations(_Filled(bound).visit(parsed(new)))
+    if same(node, made):
+        raise ValueError(f"{change} changes nothing in {anchor}")
+    unknown = {n.id for n in ast.walk(made) if isinstance(n, ast.Name)} - names(here[0].text)
+    if unknown:
+        raise ValueError(f"{change}: {', '.join(sorted(unknown))} is not a name of {files[0]}")
+    return files[0], replaced(here[0].text, node, made)
 
 
 @functools.cache

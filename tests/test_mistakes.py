@@ -4,7 +4,7 @@ import ast
 
 import pytest
 from mutants import PACKAGE, TESTS, mistakes
-from patterns import Place, Source, anchors, read
+from patterns import anchors, mutated, read
 
 ALL = list(mistakes())
 SMALL = """
@@ -20,7 +20,7 @@ class Box:
 """
 
 
-KNOWN = anchors([Source("a/b.py", SMALL, ast.parse(SMALL))])
+KNOWN = anchors({"a/b.py": SMALL})
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ KNOWN = anchors([Source("a/b.py", SMALL, ast.parse(SMALL))])
 )
 def test_a_pattern_is_replaced_where_it_stands(anchor, change, old, new):
     """Whatever layout, comments and names that a letter covers are."""
-    file, text = Place(anchor, change).mutated(KNOWN)
+    file, text = mutated(anchor, change, KNOWN)
     assert file == "a/b.py"
     assert ast.dump(ast.parse(text)) == ast.dump(ast.parse(SMALL.replace(old, new)))
 
@@ -55,7 +55,7 @@ def test_a_pattern_is_replaced_where_it_stands(anchor, change, old, new):
 )
 def test_what_is_not_there_is_told(anchor, change, says):
     with pytest.raises(ValueError, match=says):
-        Place(anchor, change).mutated(KNOWN)
+        mutated(anchor, change, KNOWN)
 
 
 def test_every_mistake_is_a_place_of_the_package():
@@ -63,7 +63,7 @@ def test_every_mistake_is_a_place_of_the_package():
     known, lost, rooms = anchors(read(TESTS.parent / PACKAGE)), [], set()
     for one in ALL:
         try:
-            file, text = one.place.mutated(known)
+            file, text = mutated(one.anchor, one.change, known)
             compile(text, one.what, "exec")
             rooms.add(file.partition("/")[0].removesuffix(".py"))
         except ValueError as error:

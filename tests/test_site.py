@@ -1,20 +1,42 @@
 """The site: built without a warning, also about links; nothing is asked of a network, and telephones show it."""
 
 import ast
+import contextlib
 import inspect
 import json
 import re
+import shutil
 import subprocess
 import sys
 import urllib.parse
 from pathlib import Path
 
 import pytest
-from pages import browser
 
 import fedbandit_jax as fb
 
 ROOT = Path(__file__).parent.parent
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "chrome-headless-shell")
+IN_A_CONTAINER = ["--no-sandbox", "--no-zygote", "--disable-gpu", "--disable-dev-shm-usage"]
+
+
+@contextlib.contextmanager
+def browser(**options):
+    """A page in Chromium without a window, of this machine or of playwright, and all that it requests, without errors.
+
+    Skips the test where there is neither.
+    """
+    asked, errors = [], []
+    api = pytest.importorskip("playwright.sync_api", reason="NO BROWSER: no page was opened; install playwright")
+    with api.sync_playwright() as playwright:
+        found = next(filter(None, map(shutil.which, BROWSERS)), None)
+        if found is None and not Path(playwright.chromium.executable_path).exists():
+            pytest.skip(f"NO BROWSER: no page was opened; have one of {', '.join(BROWSERS)}")
+        shown = playwright.chromium.launch(executable_path=found, args=IN_A_CONTAINER).new_page(**options)
+        shown.on("request", lambda request: asked.append(request.url))
+        shown.on("pageerror", lambda error: errors.append(error))
+        yield shown, asked
+    assert not errors
 
 
 @pytest.fixture(scope="module")

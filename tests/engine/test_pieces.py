@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import dataclasses
+import multiprocessing
 import os
 import sys
 
@@ -143,37 +144,18 @@ def test_what_is_not_installed_is_said(name, module, monkeypatch):
         executor(name).__enter__()
 
 
-SBATCH = """#!/bin/sh
-sh "$1" > {folder}/job.log 2>&1 &
-echo $! > {folder}/pid
-echo "Submitted batch job $!"
-"""
-
-
-def processes(folder):
-    return executor("processes:2")
+@contextlib.contextmanager
+def processes():
+    with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        yield pool
 
 
 @contextlib.contextmanager
-def dask(folder):
+def dask():
     distributed = pytest.importorskip("distributed")
     local = distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None)
     with local as cluster, executor(f"dask:{cluster.scheduler_address}") as client:
         yield client
-
-
-@contextlib.contextmanager
-def slurm(folder):
-    """With an `sbatch` that runs the script of a job on this machine, the whole way is walked: job, worker, piece."""
-    pytest.importorskip("dask_jobqueue")
-    for name, text in (("sbatch", SBATCH), ("scancel", "#!/bin/sh\nkill $(cat {folder}/pid)\n")):
-        (folder / name).write_text(text.format(folder=folder))
-        (folder / name).chmod(0o755)
-    options = dict(jobs=1, cores=2, processes=2, memory="2GB", walltime="00:10:00", queue="short", interface="lo")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", str(folder), prepend=":")
-        with executor("slurm", {**options, "local_directory": str(folder)}) as client:
-            yield client
 
 
 def die_once(flag, function, piece):
@@ -193,10 +175,8 @@ class Deadly:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "workers", [lambda folder: executor("processes:2"), dask, slurm], ids=["pool", "dask", "slurm"]
-)
-def test_a_killed_worker(tmp_path, monkeypatch, workers, request):
+@pytest.mark.parametrize("workers", [processes, dask])
+def test_a_killed_worker(tmp_path, monkeypatch, workers):
     """A pool of processes is broken then, and the next call computes what is missing; Dask asks the other worker."""
     monkeypatch.setattr(store, "SEEDS", 1)
     monkeypatch.chdir(tmp_path)
@@ -204,10 +184,33 @@ def test_a_killed_worker(tmp_path, monkeypatch, workers, request):
     algos, grid = {"plain": PLAIN, "ours": PRIVATE}, {"epsilon": [1.0, 5.0]}
     broken = workers is processes
     error = pytest.raises(RuntimeError, match="BrokenProcessPool") if broken else contextlib.nullcontext()
-    with workers(tmp_path) as pool, error:
+    with workers() as pool, error:
         there = sweep(tmp_path / "there", algos, grid=grid, executor=Deadly(pool, tmp_path / "flag"))
     assert not (tmp_path / "flag").exists()
     if broken:
-        with workers(tmp_path) as pool:
+        with workers() as pool:
             there = sweep(tmp_path / "there", algos, grid=grid, executor=pool)
     same_runs(there, sweep(tmp_path / "here", algos, grid=grid))
+
+
+SBATCH = """#!/bin/sh
+sh "$1" > {folder}/job.log 2>&1 &
+echo $! > {folder}/pid
+echo "Submitted batch job $!"
+"""
+
+
+@pytest.mark.slow
+def test_slurm(tmp_path, monkeypatch):
+    """With an `sbatch` that runs the script of a job on this machine, the whole way is walked: job, worker, piece."""
+    pytest.importorskip("dask_jobqueue")
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, text in (("sbatch", SBATCH), ("scancel", "#!/bin/sh\nkill $(cat {folder}/pid)\n")):
+        (folder / name).write_text(text.format(folder=folder))
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    options = dict(jobs=1, cores=1, memory="2GB", walltime="00:10:00", queue="short", local_directory=str(tmp_path))
+    with executor("slurm", {**options, "interface": "lo"}) as client:
+        there = sweep(tmp_path / "there", executor=client)
+    np.testing.assert_array_equal(there.regret, sweep(tmp_path / "here").regret)

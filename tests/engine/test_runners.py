@@ -63,8 +63,6 @@ class Fixed(fb.Algorithm):
 class World(Wrapper):
     """An environment, but for what one test changes."""
 
-    mask: jax.Array | None = None
-    user: jax.Array | None = None
     change: Changes = fb.static(default=Changes())
 
     def clusters(self, world):
@@ -75,9 +73,7 @@ class World(Wrapper):
         return self.env.n_clusters
 
     def observe(self, key, world, t):
-        offered, world = self.env.observe(key, world, t)
-        more = {name: own for name in ("mask", "user") if (own := getattr(self, name)) is not None}
-        return self.change.of("observe", offered._replace(**more), world)
+        return self.change.of("observe", *self.env.observe(key, world, t))
 
     def pull(self, key, world, offered, arms):
         return self.change.of("pull", self.env.pull(key, world, offered, arms))
@@ -173,48 +169,44 @@ def script(answers=0.5, mask=None, **spec):
     env = fb.envs.script(np.ones((T, M, K, D)) / 2, np.full((T, M, K), 0.5))
     env = dataclasses.replace(env, answers=table)  # `script` itself refuses what is no number
     spec = fb.Spec(**dict(n_agents=M, n_arms=K, dim=D, max_norm=1.0, rewards_in_unit=True) | spec)
-    return World(env=env, spec=spec, mask=mask, user=jnp.array([1, 9], jnp.int32) if spec.n_users else None)
+    user = jnp.array([1, 9], jnp.int32) if spec.n_users else None
+    change = Changes({"observe": lambda offered, world: (offered._replace(mask=mask, user=user), world)})
+    return World(env=env, spec=spec, change=change)
 
 
 def flags(state, metrics):
     return metrics.report.status
 
 
-def given(env, algo=HONEST, horizon=T):
-    """The status bits of every step, the sum of all rewards that the algorithm was given, and what it saw of users."""
-    runner = Synchronous(env=env, algo=algo, horizon=horizon)
-    runner.check("it")
-    state, status = stepped(flags, runner, np.arange(runner.n_steps), jax.random.key(0))
-    return status.tolist(), *map(float, state)
-
-
 IN_UNIT = {1.0: 1.0, np.nan: 0.0, -np.inf: 0.0, 1.5: 1.0, -3.0: 0.0}
 MASK = jnp.array([[True, True, True], [True, False, True]])
+REST = 0.5 * (T * M - 1)  # of the other rewards
 
 
 @pytest.mark.parametrize(
-    ("env", "arm", "status", "reward"),
+    ("env", "arm", "horizon", "found"),
     [
-        *((script(answer), 1, [0, FLAGGED * (answer != given)], given) for answer, given in IN_UNIT.items()),
-        (script(7.0, rewards_in_unit=False), 1, [0, 0], 7.0),
-        (script(np.nan, rewards_in_unit=False), 1, [0, FLAGGED], 0.0),
-        *((script(), arm, [FLAGGED, FLAGGED], -2.5) for arm in (-1, K, -(2**31))),
-        (script(mask=MASK), 1, [FLAGGED, FLAGGED], -2.5),
-        (script(mask=MASK), 2, [0, 0], 0.5),
+        *((script(it), 1, T, ([0, FLAGGED * (it != given)], REST + given, -1.0)) for it, given in IN_UNIT.items()),
+        (script(7.0, rewards_in_unit=False), 1, T, ([0, 0], REST + 7.0, -1.0)),
+        (script(np.nan, rewards_in_unit=False), 1, T, ([0, FLAGGED], REST, -1.0)),
+        *((script(), arm, T, ([FLAGGED, FLAGGED], REST - 2.5, -1.0)) for arm in (-1, K, -(2**31))),
+        (script(mask=MASK), 1, T, ([FLAGGED, FLAGGED], REST - 2.5, -1.0)),
+        (script(mask=MASK), 2, T, ([0, 0], REST + 0.5, -1.0)),
+        # User 9 of five is nobody, and nothing is learned from her; rounds after the horizon are nobody's business.
+        (script(n_users=5), 1, T, ([FLAGGED, FLAGGED], 0.5 * T, 1.0 + 5.0)),
+        (script(n_users=10), 1, T, ([0, 0], 0.5 * T * M, 1.0 + 9.0)),
+        (script(np.nan), 1, 4, ([0, 0], REST, -1.0)),
+        (script(np.nan), 1, 5, ([0, FLAGGED], REST, -1.0)),
     ],
 )
-def test_what_is_outside_the_spec(env, arm, status, reward):
+def test_what_is_outside_the_spec(env, arm, horizon, found):
     """Rewards are clipped, or 0 if they are no numbers; arms not offered are not played; the step has a status bit."""
-    algo = dataclasses.replace(HONEST, arms=jnp.array([0, arm], jnp.int32))
-    assert given(env, algo) == (status, 0.5 * (T * M - 1) + reward, -1.0)
-
-
-def test_what_does_not_count():
-    """User 9 of five is nobody, and nothing is learned from her; rounds after the horizon are nobody's business."""
-    assert given(script(n_users=5)) == ([FLAGGED, FLAGGED], 0.5 * T, 1.0 + 5.0)
-    assert given(script(n_users=10)) == ([0, 0], 0.5 * T * M, 1.0 + 9.0)
-    assert given(script(np.nan), horizon=4)[0] == [0, 0]
-    assert given(script(np.nan), horizon=5)[0] == [0, FLAGGED]
+    runner = Synchronous(
+        env=env, algo=dataclasses.replace(HONEST, arms=jnp.array([0, arm], jnp.int32)), horizon=horizon
+    )
+    runner.check("it")
+    state, status = stepped(flags, runner, np.arange(runner.n_steps), jax.random.key(0))
+    assert (status.tolist(), *map(float, state)) == found  # and the sum of all rewards, and what is seen of users
 
 
 @pytest.mark.parametrize(("env", "algo"), [(script(), HONEST), (USERS, fb.algos.CLUB())])
