@@ -10,7 +10,6 @@ import hashlib
 import html
 import json
 import math
-import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
@@ -187,10 +186,6 @@ class Certificate(Printed):
         """Formats the lines of `print(certificate)` as a Markdown table."""
         return FORMATS["markdown"].listed(self.lines())
 
-    def to_latex(self) -> str:
-        """Formats the lines of `print(certificate)` as a LaTeX description list, which needs no package."""
-        return FORMATS["latex"].listed(self.lines())
-
     def report(
         self, format: str = "markdown", *, title: str = "Privacy report", about: Sequence[tuple[str, str]] = ()
     ) -> str:
@@ -200,7 +195,7 @@ class Certificate(Printed):
         also has the equation from noise to epsilon, with numbers to check.
 
         Args:
-            format: "markdown", "html" (a whole file) or "latex" (to be included; it needs no package).
+            format: "markdown" or "html" (a whole file).
             title: heading of the page.
             about: (name, text) of further lines, such as ("instance", "10 silos"). `Result.report` fills them in.
         """
@@ -298,15 +293,6 @@ PLACES = {  # line of a certificate -> its heading in a report; others are under
     **dict.fromkeys(("trust model", "user-defined"), "Trusted"),
     **dict.fromkeys(("not covered", "digest"), "Limits"),
 }
-LATEX = {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", "<": "$<$", ">": "$>$"}
-LATEX |= {one: f"\\{one}" for one in "{}#$%&_"}
-LETTERS = {name: f"$\\{name}$" for name in ("delta", "alpha", "rho", "kappa", "xi", "mu", "Phi")}
-LETTERS |= {"epsilon": r"$\varepsilon$", "Renyi": r"R\'enyi"}
-
-
-def _latex(text: str) -> str:
-    text = "".join(LATEX.get(one, one) for one in text)
-    return re.sub(rf"\b(?:{'|'.join(LETTERS)})\b", lambda found: LETTERS[found[0]], text)
 
 
 class Format(NamedTuple):
@@ -338,15 +324,11 @@ FORMATS = {
         f'<!DOCTYPE html>\n<html lang="en"><meta charset="utf-8">{NARROW}<title>{{0}}</title>\n<h1>{{0}}</h1>',
         *("<h2>{}</h2>", "<dl>", "<dt>{}</dt><dd>{}</dd>", "</dl>", "</html>\n"),
     ),
-    "latex": Format(
-        *(_latex, "\\section*{{{}}}", "\\subsection*{{{}}}"),
-        *(r"\begin{description}", r"  \item[{}] {}", r"\end{description}"),
-    ),
 }
 
 
 def page(title: str, sections: Sequence[tuple[str, Sequence[tuple[str, str]]]], format: str) -> str:
-    """Formats sections of (name, text) as a page in Markdown, HTML or LaTeX."""
+    """Formats sections of (name, text) as a page in Markdown or HTML."""
     form = FORMATS[validate.one_of("format", format, FORMATS)]
     parts = (f"{form.heading.format(form.escape(name))}\n{form.listed(lines)}" for name, lines in sections)
     return "\n\n".join([form.title.format(form.escape(title)), *parts]) + "\n" + form.end

@@ -15,7 +15,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import fedbandit_jax as fb
-from fedbandit_jax.privacy import releases
 
 A, E, P, S = fb.algos, fb.envs, fb.privacy, fb.schedules
 
@@ -179,7 +178,7 @@ USUAL = {
     **dict(release=("tree", either(none, callable)), std=(2.0, either(number(1e-30, 1e30), none, function))),
     **dict(users=(P.Users(2), a(P.Users)), visits=(1, count())),
     **dict(dropouts=(0, count(0, 0)), bands=(3, count(high=1024)), gram_scale=(1.0, number(1e-3, 1))),
-    **dict(mu=(0.5, number(0, 1e4)), pure=(0.0, number(0, 1e6)), event=P.events.Gaussian(0.5)),
+    **dict(mu=(0.5, number(0, 1e4)), pure=(0.0, number(0, 1e6))),
     # Data and runs.
     **dict(path=(".", path), penalty=(0.1, number(0))),
     **dict(fit_share=(0.5, inside_unit), seed=(0, count(0, 2**32 - 1))),
@@ -257,7 +256,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     S.Geometric: dict(growth=(1.5, number(1.001, 1e6)), first=(3, count())),
     S.PrivateLogDet: dict(share=(0.1, inside_unit)),
     P.GaussianTrust: dict(
-        **dict(sentence=("mine", text), sources=(1, either(count(), callable)), whose=("of a message", text)),
+        **dict(sentence=("mine", text), sources=(1, count()), whose=("of a message", text)),
         **dict(assumes=((), a(tuple))),
     ),
     P.Mechanism: dict(unit=("visit", a(P.Users)), statistic=(P.Linear(), a(P.Statistic))),
@@ -270,17 +269,10 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     P.Liars: LIARS,
     P.Decaying: dict(decay=(1.5, number(1, 100))),
     P.Discounted: dict(decay=(0.9, number(1e-300, 1 - 2 / 1024))),
-    P.Window: dict(batches=(3, count(high=1024))),
     P.calibrate: dict(trust="shuffle_amplified", batch=(5, count()), dim=(3, count()), users=(P.Users(), a(P.Users))),
-    P.relative_std: dict(release=releases.Tree(4)),
-    P.compose: dict(events=[P.events.Gaussian(0.5)]),
-    P.returning: dict(visits=(3, count(1, 10**5))),
     P.rdp_epsilon: dict(rdp=(lambda alpha: 0.1 * alpha, callable)),
     P.zcdp_epsilon: dict(rho=(0.1, number(0, 1e8))),
     P.gaussian_mu: dict(pure=(0.0, number(0, 1))),
-    P.events.PureDP: dict(epsilon=(0.5, number(0, 1e6))),
-    P.events.Renyi: dict(curve=(lambda alpha: alpha, callable)),
-    P.events.ApproximateDP: dict(epsilon=(0.5, number(0, 1e6)), delta=(0.1, number(0, 1))),
     fb.networks.make: dict(name="ring", n_agents=(6, count(2, 20_000))),
     fb.data.classification: dict(name="digits", components=(None, count())),
     fb.data.into_unit: dict(features=(np.ones((2, 2)), rows), theta=(np.ones(2), array(1))),
@@ -335,7 +327,7 @@ MADE = {  # public, but made by a function, or a part of one's own which is chec
     *(fb.record.Moment, fb.record.Recorder, fb.record.Recording, fb.record.recorder, A.Alone, A.Together),
     *(fb.data.Community, fb.data.Queries, fb.data.Fit, fb.linalg.GaussianBelief, fb.audits.Audit, fb.networks.Network),
 }
-MODULES = [E, A, S, P, P.events, fb.record, fb.audits, fb.networks, fb.data, fb.linalg, fb.plotting]
+MODULES = [E, A, S, P, fb.record, fb.audits, fb.networks, fb.data, fb.linalg, fb.plotting]
 
 
 def public(module):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from data import made_up
 from four_arms import VARIANTS, algorithm
-from helpers import ByMessage, Prefixes, SharesRDPSE, random_script
+from helpers import ByMessage, SharesRDPSE, prefixes, random_script
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import prepare
@@ -57,7 +57,7 @@ class Example(NamedTuple):
 
 UCB, THOMPSON, GREEDY = A.UCB(regularizer="project"), A.Thompson(regularization=0.7, scale=0.4), A.Greedy(shrinkage=3.0)
 GROWING, GRAPH = S.Geometric(1.5, first=4), dict(graph=fb.networks.make("line", M))
-DISCOUNTED, WINDOW, HALF = P.Discounted(0.7), P.Window(3), P.Linear(gram_scale=0.5)
+DISCOUNTED, HALF = P.Discounted(0.7), P.Linear(gram_scale=0.5)
 
 
 def private(release="tree", trust="silo_local", budget=BUDGET, **options):
@@ -126,7 +126,8 @@ SILOS = [
         silos("Discounted, plain", A.Forgetting(policy=UCB, memory=DISCOUNTED)),
         silos("Discounted", A.Forgetting(policy=UCB, memory=DISCOUNTED), private(DISCOUNTED),
               plain="Discounted, plain", card="Forgetting"),
-        silos("Window", A.Forgetting(policy=THOMPSON, memory=WINDOW), private(WINDOW, "secagg"), GROWING),
+        silos("Discounted, secagg", A.Forgetting(policy=THOMPSON, memory=DISCOUNTED), private(DISCOUNTED, "secagg"),
+              GROWING),
         silos("lies, sum", GREEDY, liars=P.Liars([0], "sign_flip")),
         silos("lies, median", GREEDY, None, GROWING, aggregate="median", liars=P.Liars([0], "random")),
         silos("lies, trimmed mean", GREEDY, private(), aggregate="trimmed_mean", liars=P.Liars([0], "collude")),
@@ -151,7 +152,7 @@ DEAR = deep(
     *fitting(),
     silos("lies, geometric median", GREEDY, private(), GROWING, aggregate="geometric_median",
           liars=P.Liars([0], "large")),
-    silos("user-defined parts", UCB, private(Prefixes, P.GaussianTrust("mine", sources=1, whose="of mine"))),
+    silos("user-defined parts", UCB, private(prefixes, P.GaussianTrust("mine", sources=1, whose="of mine"))),
 )  # fmt: skip
 
 

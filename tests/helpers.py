@@ -19,7 +19,6 @@ from fedbandit_jax.core.validate import BadArgument
 from fedbandit_jax.engine import driver
 from fedbandit_jax.engine.curves import RoundTally
 from fedbandit_jax.engine.runners import Synchronous
-from fedbandit_jax.privacy.releases import Release
 
 # A small run, for tests that need any run: its programs are compiled once.
 BUDGET = fb.privacy.Budget(1.0, 0.1)
@@ -199,20 +198,9 @@ class One(fb.Algorithm):
         return state, fb.Report(rounds=1)
 
 
-class Prefixes(Release):
+def prefixes(n):
     """An honest release of one's own: send every prefix sum itself."""
-
-    def encode_init(self, shape):
-        return jnp.zeros(shape)
-
-    def encode(self, state, k, gamma):
-        return state + gamma, state + gamma
-
-    def init(self, shape):
-        return ()
-
-    def decode(self, state, k, message):
-        return message, state
+    return np.tril(np.ones((n, n)))
 
 
 def arrivals(places):
@@ -263,9 +251,7 @@ def p_value(draws, law, cells=60):
 def workload(memory, n):
     """A of sums that forget by definition, (n, n)."""
     ages = np.subtract.outer(np.arange(n), np.arange(n))
-    discounted = isinstance(memory, fb.privacy.Discounted)
-    weights = memory.decay ** np.maximum(ages, 0) if discounted else ages < memory.batches
-    return np.where(ages >= 0, weights, 0.0)
+    return np.where(ages >= 0, memory.decay ** np.maximum(ages, 0), 0.0)
 
 
 def scripted(contexts, answers, means):

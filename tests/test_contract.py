@@ -58,7 +58,7 @@ def test_the_table_leaves_nothing_out():
     mechanisms = [one for one in found if isinstance(one, P.Mechanism)]
     assert {one.trust for one in mechanisms} >= set(P.TRUST)
     assert {one.release for one in mechanisms if isinstance(one.release, str)} == set(P.RELEASES)
-    assert {P.Decaying, P.BandMF, P.BISR, P.Discounted, P.Window} <= {type(m.release) for m in mechanisms}
+    assert {P.Decaying, P.BandMF, P.BISR, P.Discounted} <= {type(m.release) for m in mechanisms}
     assert {algo.aggregate for algo in algos if isinstance(algo, A.Federated)} == set(P.AGGREGATES)
     assert set(ex.WORLDS) == set(fb.envs.ENVIRONMENTS) | set(fb.envs.WRAPPERS)
     loaders = {name for name, one in vars(fb.data).items() if callable(one) and not isinstance(one, type)}

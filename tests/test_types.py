@@ -106,7 +106,7 @@ def by_hand(key, k, x):
 
     one, sums = np.eye(3, dtype=np.float32), np.tril(np.ones((3, 3), np.float32))
     own = Explicit(n_syncs=3, of="Mine", c=one, r=sums)
-    returning = (fb.privacy.BandMF(2, fb.privacy.Users(2, 1)), fb.privacy.BISR(2), fb.privacy.Window(2))
+    returning = (fb.privacy.BandMF(2, fb.privacy.Users(2, 1)), fb.privacy.BISR(2), fb.privacy.Discounted(0.5))
     for release in (*(kind(3) for kind in (*RELEASES.values(), *returning)), own):
         message, _ = release.encode(release.encode_init(x.shape), k, x)
         prefix, _ = release.decode(release.init(x.shape), k, message)

@@ -29,7 +29,7 @@ from fedbandit_jax.interfaces import Algorithm
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.packing import matrix_weights, packed_size
-from fedbandit_jax.privacy.releases import RELEASES, Decaying, Discounted, Window
+from fedbandit_jax.privacy.releases import RELEASES, Decaying, Discounted
 from fedbandit_jax.privacy.statistic import Linear, Logistic, Statistic
 from fedbandit_jax.privacy.users import Users
 from fedbandit_jax.schedules import Every
@@ -230,7 +230,7 @@ def shipped_linear() -> list[Case]:
         case(n_agents=2, batch=1, trust="local", release="input_perturbation", messages=True),
         linear(thompson, n_agents=3, name="Thompson central blt"),
         linear(forgets, n_agents=1, name="Forgetting silo_local discounted"),
-        case(release=Window(3), n_agents=3, trust="secagg", name="secagg window"),
+        case(release=Discounted(0.7), n_agents=3, trust="secagg", name="secagg discounted"),
         *(
             dataclasses.replace(linear(algo, n_agents=2 if "secagg" in name else 1, name=name), slow=slow)
             for name, (algo, slow) in others.items()

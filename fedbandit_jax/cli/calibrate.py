@@ -113,5 +113,4 @@ class CalibrateCommand(Command):
         entries = "x y" if model.joint_matrix else "x y and on the diagonal of x x' (sigma / sqrt 2 off it)"
         print(f"\nsigma: standard deviation of the noise {model.whose}, on {entries}")
         print("server std: the largest in the server's sums; proved epsilon: what this noise gives")
-        print(f"{self.release}: at most {privacy.relative_std(release):.3g} times the least noise of any release")
         return 0

@@ -14,7 +14,7 @@ from fedbandit_jax.core.files import write_atomic
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.report.answer import answer, details, overview
 
-FORMATS = {".md": "markdown", ".html": "html", ".tex": "latex"}  # of a privacy report
+FORMATS = {".md": "markdown", ".html": "html"}  # of a privacy report
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class ShowCommand(Command):
     result: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")]
     # file for the figure, which ends in .png, .pdf or .svg. Without an ending it is a PNG and a PDF.
     picture: File = None
-    report: File = None  # file for a privacy report to reviewers, which ends in .md, .html or .tex.
+    report: File = None  # file for a privacy report to reviewers, which ends in .md or .html.
     certificates: Flag = False  # print certificates, paired differences and communication, too.
 
     @override

@@ -1,18 +1,14 @@
 """The privacy side of a run: budgets, mechanisms (a release through a trust model), accounting and certificates.
 
 A `Budget` states the privacy asked for, a `Mechanism` provides it, and a `Certificate` states what a run proves.
-`calibrate` translates between noise and epsilon. `compose` accounts for several mechanisms that see the
-same user. `relative_std` compares a release with the least noise of any.
+`calibrate` translates between noise and epsilon.
 """
 
 from fedbandit_jax.certificate import Certificate as Certificate
-from fedbandit_jax.privacy.accounting import events as events
 from fedbandit_jax.privacy.accounting import gaussian_epsilon as gaussian_epsilon
 from fedbandit_jax.privacy.accounting import gaussian_mu as gaussian_mu
 from fedbandit_jax.privacy.accounting.conversions import rdp_epsilon as rdp_epsilon
 from fedbandit_jax.privacy.accounting.conversions import zcdp_epsilon as zcdp_epsilon
-from fedbandit_jax.privacy.accounting.events import compose as compose
-from fedbandit_jax.privacy.accounting.events import returning as returning
 from fedbandit_jax.privacy.budget import Budget as Budget
 from fedbandit_jax.privacy.byzantine import AGGREGATES as AGGREGATES
 from fedbandit_jax.privacy.byzantine import Liars as Liars
@@ -26,9 +22,6 @@ from fedbandit_jax.privacy.releases import BandMF as BandMF
 from fedbandit_jax.privacy.releases import Decaying as Decaying
 from fedbandit_jax.privacy.releases import Discounted as Discounted
 from fedbandit_jax.privacy.releases import Release as Release
-from fedbandit_jax.privacy.releases import Window as Window
-from fedbandit_jax.privacy.releases.release import least_std as least_std
-from fedbandit_jax.privacy.releases.release import relative_std as relative_std
 from fedbandit_jax.privacy.statistic import Linear as Linear
 from fedbandit_jax.privacy.statistic import Logistic as Logistic
 from fedbandit_jax.privacy.statistic import Statistic as Statistic

@@ -30,7 +30,6 @@ from fedbandit_jax.privacy.integers.noise import ShuffledNoise
 from fedbandit_jax.privacy.integers.ring import RingSum
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.packing import matrix_weights, packed_size
-from fedbandit_jax.privacy.releases.release import in_float64, outputs
 from fedbandit_jax.privacy.trust.model import Trust
 
 ERRORS = 5  # standard errors at which a mechanism is refused
@@ -164,10 +163,13 @@ def _unlike(noise: np.ndarray, columns: str) -> Iterator[str]:
 def _factor(release: Any, n: int) -> np.ndarray:
     """Returns the first n rows and columns of R: the noise of each prefix, from noise 1 at each synchronisation."""
 
-    def run(ks: Array, units: Array) -> Array:
-        return outputs(release.init((n,)), release.decode, ks, units)
+    def step(state: Any, given: tuple[Array, Array]) -> tuple[Any, Array]:
+        prefix, new = release.decode(state, *given)
+        return jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), state, new), prefix
 
-    return in_float64(run, np.arange(1, n + 1, dtype=np.int32), np.eye(n))
+    with jax.enable_x64(True):
+        units = np.arange(1, n + 1, dtype=np.int32), np.eye(n)
+        return np.asarray(jax.jit(lambda units: lax.scan(step, release.init((n,)), units)[1])(units))
 
 
 def zero_batch(mechanism: NoisyMechanism) -> tuple[Array, Array, Array]:

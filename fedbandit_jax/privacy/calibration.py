@@ -9,23 +9,19 @@ sum. Gaussian differential privacy has the parameter mu, sensitivity over standa
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable
 from typing import Any
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.privacy import compatibility, releases
 from fedbandit_jax.privacy import trust as _trust
-from fedbandit_jax.privacy.accounting import events
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.printed import Std, check_std, std_of
-from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.tails import check_delta
 from fedbandit_jax.privacy.trust.ask import Ask
 from fedbandit_jax.privacy.trust.model import Proof, Trust
-from fedbandit_jax.privacy.trust.own import GaussianTrust, Sizes
+from fedbandit_jax.privacy.trust.own import GaussianTrust
 from fedbandit_jax.privacy.users import ONCE, Users
 
 
@@ -70,28 +66,12 @@ class Calibration:
         """Whether this noise is proved to give the budget that was asked for."""
         return self.epsilon_exact <= self.ask.budget.epsilon
 
-    @property
-    def event(self) -> events.Event:
-        """Returns the privacy event of this release, for `fb.privacy.compose` with others that see the same user.
-
-        They must have independent noise, as the silos of "silo_local" have. Under "central", "secagg" or shuffling two
-        visits may share one noise, even at two silos. Then calibrate for `Users(2)` instead. The event does not say for
-        which adjacency, users and tails of the noise it is, see `fb.privacy.compose`.
-
-        Raises:
-            ValueError: if nothing is proved of this noise.
-        """
-        proof = self.proof
-        if proof.event is None and proof.epsilon == math.inf:
-            raise BadValue("noise", "must prove something to have an event", proof.sigma, got="epsilon = inf")
-        return events.ApproximateDP(proof.epsilon, self.ask.budget.delta) if proof.event is None else proof.event
-
 
 def calibrate(
     budget: Budget,
     *,
     n_syncs: int,
-    release: str | Callable[[int], Release] = "tree",
+    release: str | releases.Make = "tree",
     std: Std = None,
     trust: str | type[Trust] | GaussianTrust = "silo_local",
     users: Users = ONCE,
@@ -108,8 +88,8 @@ def calibrate(
     Args:
         budget: the epsilon, delta and adjacency asked for.
         n_syncs: S = floor(T / B), the number of synchronisations.
-        release: a key of `fb.privacy.RELEASES`, or your `Release` class; "blt" has the least noise for its
-            memory.
+        release: a key of `fb.privacy.RELEASES`, or a function of S that returns the matrix C of your own; "blt" has the
+            least noise for its memory.
         std: the standard deviation of the noise, as in `Calibration.sigma`. It is a number or a key of
             `fb.privacy.PRINTED` (noise as a paper prints it). It may also be a function from the `Ask` (budget, release
             and sizes) to a number. None is the least noise that is proved to give the budget. Gaussian noise then has
@@ -162,22 +142,19 @@ def calibrate(
         joint_matrix=model.joint_matrix,
         **{name: value or 1 for name, value in sizes.items()},
     )
-    return Calibration(ask=ask, model=noise(ask, trust, std, Sizes(**sizes)))
+    return Calibration(ask=ask, model=noise(ask, trust, std))
 
 
-def noise(ask: Ask, trust: str | type[Trust] | GaussianTrust, std: Std, sizes: Sizes) -> Trust:
-    """Returns the bound trust model for the use `ask` in a run of these sizes, with noise as in `calibrate`."""
+def noise(ask: Ask, trust: str | type[Trust] | GaussianTrust, std: Std) -> Trust:
+    """Returns the bound trust model for the use `ask`, with noise as in `calibrate`."""
     if not 0 <= ask.pure < ask.budget.epsilon:
         raise BadValue("pure", f"must leave some of epsilon = {ask.budget.epsilon:g} for the releases", ask.pure)
-    number = std_of(std, ask)
-    if isinstance(trust, GaussianTrust):
-        bound = trust.calibrate(ask, sizes, number)
-    else:
-        bound = _trust.find(trust).calibrate(ask, number)
+    kind = trust if isinstance(trust, GaussianTrust) else _trust.find(trust)
+    bound = kind.calibrate(ask, std_of(std, ask))
     check_delta(ask.budget.delta, bound.missing(ask))
     return bound
 
 
-def noise_tags(trust: str | type[Trust] | GaussianTrust, release: str | Callable[[int], Release]) -> Tags:
+def noise_tags(trust: str | type[Trust] | GaussianTrust, release: str | releases.Make) -> Tags:
     """Returns the tags of a trust model and a release for `privacy.compatibility`."""
     return tagged("trust", trust, _trust.find(trust).tags()) | tagged("release", release, releases.tags(release))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,10 @@ from fedbandit_jax.privacy.calibration import noise, noise_tags
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.noisy_sums import Aggregated, NoisyMechanism, Rounded
 from fedbandit_jax.privacy.printed import Std, check_std
-from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.releases.toeplitz import MAX_SYNCS
 from fedbandit_jax.privacy.statistic import LINEAR, Statistic, statistic_tags
 from fedbandit_jax.privacy.trust.model import Trust
-from fedbandit_jax.privacy.trust.own import GaussianTrust, Sizes
+from fedbandit_jax.privacy.trust.own import GaussianTrust
 from fedbandit_jax.privacy.users import ONCE, Users
 
 
@@ -39,7 +37,8 @@ class Mechanism:
     Args:
         budget: `fb.privacy.Budget(epsilon, delta, adjacency)`, or a sequence of one for every silo (only with trust
             "silo_local" or "silo_local_matrix").
-        release: how private sums over time are formed. It is a key of `fb.privacy.RELEASES`, or your `Release` class.
+        release: how private sums over time are formed. It is a key of `fb.privacy.RELEASES`, or a function of S
+            that returns the matrix C of your own.
             "tree" is Algorithm 2. At equal privacy "blt" has a fifth of the tree's noise variance for 16
             synchronisations, and an eighth for 400. The others are "sqrt_toeplitz" and "input_perturbation".
         trust: who adds the noise and who is trusted. It is an `fb.privacy.GaussianTrust`, or a key of
@@ -75,7 +74,7 @@ class Mechanism:
     """
 
     budget: Budget | tuple[Budget, ...]
-    release: str | Callable[[int], Release] = "tree"
+    release: str | releases.Make = "tree"
     trust: str | type[Trust] | GaussianTrust = "silo_local"
     std: Std = None
     unit: str | Users | None = None
@@ -200,8 +199,7 @@ class Mechanism:
         mixed = {"batch in several messages": statistic.drops and bound.release.touched() > 1}
         compatibility.check(said | tagged("release", self.release, mixed))
         asks = [dataclasses.replace(bound.ask(i, pure), dropouts=self.dropouts) for i in range(len(self.budgets))]
-        sizes = Sizes(n_agents, known, statistic.dim)
-        model, *rest = (noise(ask, self.trust, self.std, sizes) for ask in asks)
+        model, *rest = (noise(ask, self.trust, self.std) for ask in asks)
         if rest:
             model = dataclasses.replace(model, std=np.array([one.std[0] for one in (model, *rest)]))  # pyright: ignore
         bound = dataclasses.replace(bound, trust=model)

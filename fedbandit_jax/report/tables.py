@@ -57,7 +57,7 @@ def report(result: Measured, format: str = "markdown") -> str:
     """Formats a page for a reviewer of privacy: instance, algorithm and `Certificate.report` of every label.
 
     Args:
-        format: "markdown", "html" or "latex".
+        format: "markdown" or "html".
     """
     made, config, sections = result.provenance, result.config, []
     names = [name for name in ("fedbandit_jax", "git_commit", "jax", "numpy") if made.get(name)]

@@ -17,7 +17,6 @@ SYNCED = A.GossipFedUCB(graph=nx.complete_graph(ex.M), gamma=1, schedule=S.LogDe
 MEAN = A.UCB(exploration_scale=0.0)  # as widths differ
 NEVER = A.Federated(schedule=S.LogDet(1e9), learns_in_batch=True)
 LONELY = A.GossipFedUCB(graph=nx.empty_graph(ex.M), gamma=1, schedule=S.LogDet(1.0))
-FORGETS = A.Forgetting(policy=ex.GREEDY, memory=P.Window(7))
 FCLUB, INF = A.FCLUB(upload=1, download=1), np.inf
 LIMITS = {  # environment, two algorithms, and how far regrets may be apart
     "one agent is LinUCB": (ALONE, A.fed_lin_ucb(schedule=20), A.LinUCB(), 1e-4),
@@ -43,9 +42,6 @@ LIMITS = {  # environment, two algorithms, and how far regrets may be apart
         )
         for policy in (ex.UCB, A.Thompson(), A.EpsilonGreedy(explore=8.0))
     },
-    "a window over everything forgets nothing": (
-        *(ex.SCRIPT, A.Federated(policy=FORGETS, schedule=6), A.Federated(policy=ex.GREEDY, schedule=6), 2e-5),
-    ),
     "one user who always uploads is LinUCB": (ONE_USER, A.async_fed_lin_ucb(1.0 + 1e-6), A.LinUCB(), 1e-4),
     "FCLUB of one user is LinUCB": (ONE_USER, FCLUB, A.LinUCB(), 1e-4),
     "a mixture of one user is alone": (

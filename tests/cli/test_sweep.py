@@ -118,7 +118,7 @@ def test_all_parts_there_are_have_a_type():
     recipes = [value for room in (fb.algos, fb.schedules) for value in vars(room).values() if isinstance(value, type)]
     wanted = {kind.__name__ for kind in recipes if issubclass(kind, (fb.Policy, fb.schedules.Schedule))}
     assert wanted - {"Schedule", "Fixed"} <= set(parts)  # bases of user-defined ones
-    assert {"Users", "Liars", "Decaying", "BandMF", "BISR", "Discounted", "Window"} <= set(parts)
+    assert {"Users", "Liars", "Decaying", "BandMF", "BISR", "Discounted"} <= set(parts)
     assert {make.__name__ for make in fb.algos.ALGORITHMS.values()} == set(_configuration.algorithms())
     for name, make in fb.envs.ENVIRONMENTS.items():
         assert make.__name__ == name

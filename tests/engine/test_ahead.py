@@ -27,7 +27,6 @@ PLACES = (
     ("sqrt_toeplitz", "secagg"),
     ("input_perturbation", "local"),
     (P.Decaying(1.5), "silo_local"),
-    (P.Window(3), "silo_local"),
     ("tree", "shuffle_amplified"),
 )
 

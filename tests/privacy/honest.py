@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 from four_arms import algorithm
-from helpers import ByMessage, Prefixes
+from helpers import ByMessage, prefixes
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy import GaussianTrust
@@ -32,7 +32,7 @@ def federated(policy=A.Greedy(), budget=BUDGET, schedule=BATCH, learns_in_batch=
     return A.Federated(policy=policy, privacy=privacy, schedule=schedule, learns_in_batch=learns_in_batch)
 
 
-PAIRS = GaussianTrust("pairs of silos trust each other", sources=lambda sizes: (sizes.n_agents + 1) // 2)
+PAIRS = GaussianTrust("pairs of silos trust each other", sources=2)
 
 
 @fb.pytree
@@ -81,7 +81,7 @@ HONEST = {  # a recipe, its users, and perhaps its horizon: every trust model, r
     "central": (federated(trust="central", release="sqrt_toeplitz", schedule=GROWING), SPEC),
     "messages": (ByMessage(**vars(federated())), SPEC),
     "statistic": (federated(statistic=P.Logistic(), release="blt"), SPEC),
-    "own release": (federated(release=Prefixes), SPEC),
+    "own release": (federated(release=prefixes), SPEC),
     "own trust": (federated(trust=PAIRS), SPEC),
     "own schedule": (federated(schedule=Office()), SPEC),
     "tested": (federated(A.UCB(), schedule=S.PrivateLogDet(3.0, max_syncs=8)), SPEC),

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from four_arms import RINGS, VARIANTS
-from helpers import Prefixes, fits
+from helpers import fits, prefixes
 from honest import PAIRS, SPEC, of
 
 import fedbandit_jax as fb
@@ -62,9 +62,8 @@ OF_SILOS = (*AT_ONCE[:-1], "of two silos", "mostly of one silo")
 OTHERS = {
     "decaying": P.Decaying(1.5),
     "discounted": P.Discounted(0.8),
-    "window": P.Window(2),
     "band": P.BandMF(2, P.Users(2, per_batch=1, apart=2)),
-    "user-defined": Prefixes,
+    "user-defined": prefixes,
 }
 
 
@@ -200,7 +199,7 @@ def test_a_patched_class_is_seen(monkeypatch):
     """The package can be patched, and then no type tells; user-defined parts are measured when they are certified."""
 
     def certificate(m):
-        privacy = P.Mechanism(BUDGET, release=Prefixes)
+        privacy = P.Mechanism(BUDGET, release=prefixes)
         spec = dataclasses.replace(SPEC, n_agents=m)
         return certify(A.Federated(policy=A.Thompson(), schedule=2, privacy=privacy).bind(spec, 10))
 

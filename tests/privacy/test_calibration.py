@@ -14,13 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedbandit_jax as fb
-from fedbandit_jax.privacy import Budget, Mechanism, calibrate, compose, gaussian_epsilon, gaussian_mu
-from fedbandit_jax.privacy.accounting.events import Gaussian
+from fedbandit_jax.privacy import Budget, Mechanism, calibrate, gaussian_epsilon, gaussian_mu
 from fedbandit_jax.privacy.accounting.shuffling import shuffled_sigma
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.privacy.printed import dubey2020
-from fedbandit_jax.privacy.releases import RELEASES, Release, make
+from fedbandit_jax.privacy.releases import RELEASES, make
 from fedbandit_jax.privacy.trust import TRUST, Ask, SecAgg, VectorSum
 
 SIZE: dict = dict(n_agents=20, batch=5, dim=3)
@@ -54,8 +53,6 @@ def test_answers_are_finite_or_a_sentence_and_tight_ones_are_sound(trust, releas
         assert c.sound or std
         if authors and budget[0] == 20:
             assert c.epsilon_exact == math.inf  # too few bits for a proof of anything
-            with refused("noise"):
-                _ = c.event
     sentences = []
     for epsilon, delta, n_syncs in EXTREMES:
         try:
@@ -75,7 +72,7 @@ def test_answers_are_finite_or_a_sentence_and_tight_ones_are_sound(trust, releas
 @functools.cache
 def encoder(release, n_syncs):
     """C, from what `encode` does."""
-    return Release.encoder(make(release, n_syncs))
+    return make(release, n_syncs).encoder()
 
 
 DELTA_SQ = {  # of one user: see test_cascade.py, which attains them
@@ -182,10 +179,7 @@ def test_users_of_four_silos(trust, factor):
 
 @pytest.mark.parametrize("trust", TRUST)
 def test_the_noise_of_a_trust_model(trust):
-    """By hand, at the size of the paper, M = 100, B = 25, d = 10; any other is drawn, and accounted.
-
-    Its event alone gives its epsilon; five of integer noise half a per cent more than Gaussians do, and no less.
-    """
+    """By hand, at the size of the paper, M = 100, B = 25, d = 10; any other is drawn, and accounted."""
     release, bits = "input_perturbation" if trust == "local" else "tree", trust == "shuffle_vector_sum"
     paper = dict(n_syncs=400, n_agents=100, batch=25, dim=10)
     found = calibrate(Budget(1.0, 0.1), release=release, trust=trust, **paper).model
@@ -204,15 +198,10 @@ def test_the_noise_of_a_trust_model(trust):
         assert gaussian_mu(c.epsilon_exact, 1e-5) * times == pytest.approx(mu, rel=max(rounding, 1e-3))
         assert c.sound == (times > 1.0) or times == 1.0
 
-    assert compose([least.event], 1e-5) == pytest.approx(least.epsilon_exact, rel=1e-9)
-    if trust in ("secagg", "shuffle_vector_sum"):
-        for n, delta in ((2, 1e-5), (5, 1e-3), (5, 1e-6)):
-            gaussian = compose([Gaussian(mu)] * n, delta)
-            assert 0.995 * gaussian < compose([least.event] * n, delta) < 1.005 * gaussian
-    else:
-        tests = recalibrated(least, pure=0.3)  # of a private schedule
-        assert tests.event == Gaussian(tests.event.mu, 0.3)
-        assert compose([tests.event], 1e-5) == pytest.approx(tests.epsilon_exact, rel=1e-5)
+    if trust not in ("secagg", "shuffle_vector_sum"):
+        ask = dataclasses.replace(least.ask, pure=0.3)  # of a private schedule
+        expected = gaussian_epsilon(ask.sensitivity / least.sigma, 1e-5, 0.3)
+        assert least.model.proof(ask).epsilon == pytest.approx(expected, rel=1e-6)
 
 
 def test_noise_that_nobody_may_have():
@@ -262,19 +251,6 @@ def test_every_silo_may_have_a_budget_of_its_own():
     found = bound.guarantee()
     assert (found.claim, found.epsilon) == ("certified", 4.0)
     assert [row[0] for row in found.per_silo] == [0.5, 1.0, 4.0]
-
-
-def test_sources_are_told_no_batch_that_is_not_there():
-    """Taken for 1, the simulated noise would be that of another protocol, and less."""
-    spec = fb.envs.sphere(3, 4, 2, rewards="bernoulli").spec
-    users = fb.privacy.GaussianTrust("every user adds noise", sources=lambda sizes: sizes.n_agents * sizes.batch)
-    algo = fb.algos.Federated(policy=fb.algos.Thompson(), privacy=fb.privacy.Mechanism(Budget(1.0, 0.1), trust=users))
-    assert algo.replace(schedule=50).bind(spec, 400).mechanism.trust.sources == 150
-    with refused("sources"):
-        algo.replace(schedule=fb.schedules.Geometric(2.0, first=50)).bind(spec, 400)
-    for sources in (users.sources, -1, lambda sizes: 0.5, lambda sizes: None):
-        with refused("sources"):
-            calibrate(Budget(1.0, 0.1), n_syncs=4, trust=fb.privacy.GaussianTrust("mine", sources=sources), batch=5)
 
 
 @pytest.mark.parametrize("trust", TRUST)

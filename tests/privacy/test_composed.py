@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 import pytest
-from helpers import AUTHORS, Bias, Prefixes, released
+from helpers import AUTHORS, Bias, released
 from honest import BATCH, BUDGET, HORIZON, SPEC, BoundOffice, Office, changed, federated, honest, nosy, of, subclass
 from test_forgeries import claimed_of, scores_together
 
@@ -32,16 +32,6 @@ from fedbandit_jax.privacy.trust import Central, SecAgg, SiloLocal
 
 def trust(**methods):
     return lambda: federated(trust=subclass(Central, **methods))
-
-
-def release(parent=Prefixes, **methods):
-    return lambda: federated(release=type("Own", (parent,), methods))
-
-
-def bent(self, state, k, gamma):
-    """Twice what was asked for, from message 7 on, for those who give more than a little."""
-    large = jnp.where((k > 6) & (abs(gamma) > 0.5), 2, 1)
-    return state + large * gamma, state + gamma
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +63,8 @@ COMPOSED = {
     "trust: less noise": (trust(noise=lambda s, key, n: Central.noise(s, key, n) * 0.95), OWN),
     "trust: its own proof": (trust(proof=lambda s, ask: SiloLocal.proof(s, ask)), OWN),
     "trust: no Gaussian one": (lambda: federated(trust=subclass(SecAgg, sentence="mine")), OWN),
-    "release: nonlinear later": (release(encode=bent), "sum of all batches"),
-    "release: sums left out": (release(decode=lambda s, state, k, m: (m * (k < 5), state)), "sum of all batches"),
+    "release: of its own code": (lambda: federated(release=type("Own", (Blt,), {})), "Own must return a matrix"),
+    "release: messages of the future": (lambda: federated(release=lambda n: np.ones((n, n))), "lower triangular"),
     "release: for another horizon": (lambda: federated(release=lambda n: Tree(n - 1)), "n_syncs = 8"),
     "schedule: pays too little": (lambda: federated(policy=fb.algos.UCB(), schedule=Cheap()), "not 1$"),
     "schedule: unknown reading": (lambda: federated(fb.algos.UCB(), schedule=Office(nosy(reads="all"))), "reads must"),
@@ -134,16 +124,6 @@ def test_a_policy_cannot_reach_the_noise():
     assert certify(runner.algo).claim == "certified"
     np.testing.assert_array_equal(runner.algo.mechanism.trust.std, honest("tree").mechanism.trust.std)
     assert not np.shares_memory(kept[-1], runner.algo.mechanism.trust.std)
-
-
-def test_a_release_is_its_matrices():
-    """What a user-defined class says beside `encode` and `decode` changes nothing."""
-    wanted = honest("own release")
-    methods = {"prefix_variance": lambda self: np.zeros(self.n_syncs), "sensitivity_sq": lambda self: 1e-4}
-    found = release(**methods)().bind(SPEC, HORIZON)
-    assert dataclasses.replace(found.guarantee(), release="Prefixes") == wanted.guarantee()
-    for a, b in zip(jax.tree.leaves(found.mechanism), jax.tree.leaves(wanted.mechanism), strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 def test_forged_classes_share_no_program():

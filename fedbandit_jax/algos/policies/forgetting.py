@@ -1,4 +1,4 @@
-"""Policies that forget: any policy, on discounted sums or on sums over a window of batches."""
+"""Policies that forget: any policy, on discounted sums."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Released, Round
 from fedbandit_jax.privacy import compatibility
 from fedbandit_jax.privacy.compatibility import tagged
-from fedbandit_jax.privacy.releases.forgetting import Memory
+from fedbandit_jax.privacy.releases import Discounted
 
 
 class Remembered(NamedTuple):
     """Belief of a policy that forgets."""
 
     seen: Float[Array, " n"]  # the entries of the last release [W | U], and the number of users in it
-    state: Any  # of the memory of these
+    kept: Float[Array, " n"]  # the discounted sum of these
     rounds: Int[Array, ""]  # weighted users of each of the M agents, rounded up
     within: Any  # the belief of the policy within
 
@@ -45,22 +45,22 @@ class OwnForgetting(Policy):
     needs_all_users = True
 
     policy: Any  # the policy within, bound
-    memory: Memory
+    memory: Discounted
     stds: Any  # (S,) of the noise in weighted sums
     n_agents: struct.Number  # M
 
     def start(self, dim: int) -> Remembered:
         """Returns the inner policy's belief before any data, and empty sums."""
         nothing = jnp.zeros(dim * (dim + 1) + 1)
-        return Remembered(nothing, self.memory.start(nothing), jnp.int32(0), self.policy.start(dim))
+        return Remembered(nothing, nothing, jnp.int32(0), self.policy.start(dim))
 
     @override
     def update(self, k: Int[Array, ""], belief: Remembered, released: Released) -> Remembered:
         seen = jnp.append(jnp.concatenate([released.gram, released.bias[:, None]], 1), released.count)
-        kept, state = self.memory.add(belief.state, seen - belief.seen)
+        kept = self.memory.add(belief.kept, seen - belief.seen)
         sums, count, std = kept[:-1].reshape(released.dim, -1), kept[-1], jnp.asarray(self.stds)[k]
         within = self.policy.update(k, belief.within, Released(sums[:, :-1], sums[:, -1], count, std))
-        return Remembered(seen, state, jnp.ceil(count / self.n_agents).astype(jnp.int32), within)
+        return Remembered(seen, kept, jnp.ceil(count / self.n_agents).astype(jnp.int32), within)
 
     @override
     def index(
@@ -104,14 +104,14 @@ class BoundForgetting(OwnForgetting):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Forgetting(Policy):
-    """Any policy on sums that discount or drop old batches, for a drifting environment.
+    """Any policy on sums that discount old batches, for a drifting environment.
 
     Weighted sums of batches are post-processing of releases, under any release, trust model and schedule. The inner
     policy gets the weighted number of users and the true noise standard deviation, which depends on the release.
-    `fb.privacy.Discounted` and `fb.privacy.Window` are also the releases for these sums. Its rounds t are an agent's
-    weighted number of users, rounded up.
+    `fb.privacy.Discounted` is also the release for these sums. Its rounds t are an agent's weighted number of users,
+    rounded up.
 
-    With `UCB` and `Discounted` this is D-LinUCB, with noise. If the environment does not drift, its widths hold as
+    With `UCB` this is D-LinUCB, with noise. If the environment does not drift, its widths hold as
     before. Weights are at most 1 and fixed before the first round. So let V = lambda I + sum w x x'. The
     self-normalised bound on sum w x eta holds in the norm of lambda I + sum w^2 x x' <= V. Every release has its own
     martingale, so `failure` is divided by the number S of releases. No width includes drift.
@@ -119,25 +119,24 @@ class Forgetting(Policy):
     Args:
         policy: a policy on released sums, such as `UCB`, `Greedy`, `EpsilonGreedy`, `Thompson` or your own with
             `index`. `PhasedElimination` and `LogDetUCB` need prefix sums and are refused.
-        memory: `fb.privacy.Discounted(decay)` or `fb.privacy.Window(batches)`.
+        memory: `fb.privacy.Discounted(decay)`.
 
     Raises:
         ValueError: when bound, also if there are more than 2,048 synchronisations with noise.
 
     Reference: Russac, Vernade & Cappé (2019), Algorithm 1, in batches. V replaces the two matrices of its bonus, as in
-        Wang, Zhao & Zhou (2023). For windows see Cheung, Simchi-Levi & Zhu (2019).
+        Wang, Zhao & Zhou (2023).
     """
 
     needs_all_users = True
 
     policy: Policy
-    memory: Memory
+    memory: Discounted
 
     def __post_init__(self):
         validate.instance("policy", self.policy, Policy, "an fb.Policy")
-        if not (isinstance(self.memory, Memory) and struct.is_sealed(self.memory)):
-            got = validate.shown(self.memory)
-            raise BadType("memory", "must be fb.privacy.Discounted(...) or fb.privacy.Window(...)", got, got=got)
+        if type(self.memory) is not Discounted:
+            raise BadType("memory", "must be fb.privacy.Discounted(...)", self.memory)
         compatibility.check(self.policy.tags | tagged("memory", self.memory, {"policy that forgets": True}))
 
     @override

@@ -1,4 +1,4 @@
-"""Privacy accounting on the host in float64: exact Gaussian accounting, events and their composition, conversions.
+"""Privacy accounting on the host in float64: exact Gaussian accounting, conversions, several visits.
 
 Every epsilon is exact or an upper bound; approximations are rounded towards a larger epsilon. Arguments out of range
 raise a ValueError, and arguments of a wrong type a TypeError.

@@ -36,8 +36,8 @@ from scipy.special import expit
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting.conversions import Curve
-from fedbandit_jax.privacy.accounting.events import PureDP
 from fedbandit_jax.privacy.accounting.nearly_gaussian import discrete_gaussian_xi
+from fedbandit_jax.privacy.accounting.visits import PureDP
 
 _SCALES = (1e-6, 1e12)  # range of scales of discrete Laplace noise
 _VARIANCES = (1e-9, 1e30)  # range of variances of Skellam noise

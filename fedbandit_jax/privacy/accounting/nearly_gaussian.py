@@ -15,19 +15,6 @@ y> + r tau |s|. So the loss is that of a Gaussian mechanism, up to a shift and a
 
     delta(eps) <= c^D / Phi(r) delta_Gauss(eps - r tau mu / sigma; mu sqrt(1 + tau^2 / sigma^2)).
 
-*Composition.* Several such mechanisms and others, a fixed list, see the same user. They answer in any order, and each
-query depends on the earlier outputs h. Add w_i to each x_i in thought only. Given all outputs, the <s_i, w_i> /
-sigma_i^2 are independent, normal and of standard deviation at most tau_i mu_i / sigma_i. So one r serves all, with the
-root of the sum of the squares. Step by step, the law of (y_i, x_i) given h is at most c_i^D_i times another law. In it
-y_i is Gaussian, and x_i has its law given y_i. Let f >= 0 rise. The mean of f(sum of all losses) is then at
-most the product of these factors, over Phi(r), times a mean under a law P' with Gaussian y_i. Let Q' shift the y_i by
-s_i (1 + tau_i^2 / sigma_i^2), and draw x_i from y_i as P' does. (Q' need not have the neighbour's integers.) Let the
-others answer as for the neighbour, given h. Then the losses of P' against Q' are those bounded here. The mean is the
-delta of an adaptive composition of Gaussian and the same other mechanisms. It is at most the delta of the fixed
-composition. By induction from the last step, no step raises the mean delta of the rest. This holds also if ||s|| <=
-Delta is split adaptively. Rare noise (`rest`) is added once, as f <= 1. The infinite losses of (epsilon, delta)-DP
-mechanisms are coins that fall alike for both neighbours. As delta is convex, the factors apply only if none falls.
-
 *Discrete Gaussian.* L is linear and A <= 1 / (sqrt(2 pi) sigma). The sum of M discrete Gaussian variables has the pmf
 of one, up to factors e^(+-xi). Here xi = 10 sum_{k < M} e^(-2 pi^2 sigma_i^2 k / (k + 1)). Each must have the parameter
 sigma_i = sigma / sqrt(M) >= 1/2 (Kairouz, Liu & Steinke 2021; Chowdhury & Zhou 2023, Lemma 4). Hence epsilon grows by 2
@@ -47,9 +34,7 @@ N. So entries may have different numbers of trials, with smaller shifts of those
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy.special import log_ndtr
@@ -65,11 +50,9 @@ _WASTE = 1e-4  # fraction of delta for rare events, which then cost next to noth
 
 @dataclasses.dataclass(frozen=True)
 class NearlyGaussian:
-    """Bound by *Smoothing* for one or several mechanisms with a loss that is nearly Gaussian.
+    """Bound by *Smoothing* for a mechanism with a loss that is nearly Gaussian. For every r > 0,
 
-    For every r > 0, with any others that see the same user,
-
-        delta(eps) <= rest + e^log_factor / Phi(r) delta_Gauss, others(eps - shift - r lean; mu).
+    delta(eps) <= rest + e^log_factor / Phi(r) delta_Gauss(eps - shift - r lean; mu).
     """
 
     mu: float  # of the Gaussian mechanism, with the noise w added
@@ -78,26 +61,14 @@ class NearlyGaussian:
     shift: float = 0.0  # largest excess of the loss
     rest: float = 0.0  # probability of noise that the bound does not cover
 
-    @staticmethod
-    def together(events: Sequence[NearlyGaussian]) -> NearlyGaussian | None:
-        """Returns the bound for independent mechanisms together, see *Composition*; None if there are none."""
-        if not events:
-            return None
-        mus, leans, *others = zip(*map(dataclasses.astuple, events))
-        return NearlyGaussian(math.hypot(*mus), math.hypot(*leans), *map(math.fsum, others))
-
-    def epsilon(self, delta: float, at: Callable[[float], float] | None = None) -> float:
-        """Returns a bound on epsilon at `delta` by the best of a few r. It is infinite if there is none.
-
-        `at` maps a delta to the epsilon of the Gaussian mechanism and all others. By default there are no others.
-        """
-        others = at or functools.partial(gaussian_epsilon, self.mu)
+    def epsilon(self, delta: float) -> float:
+        """Returns a bound on epsilon at `delta` by the best of a few r. It is infinite if there is none."""
         if delta <= self.rest:
             return math.inf
 
         def bound(r: float) -> float:
             log_delta = math.log(delta - self.rest) - self.log_factor + float(log_ndtr(r))
-            return math.inf if log_delta < -700 else r * self.lean + others(math.exp(log_delta))
+            return math.inf if log_delta < -700 else r * self.lean + gaussian_epsilon(self.mu, math.exp(log_delta))
 
         return self.shift + min(bound(k / 2) for k in range(1, 13))
 

@@ -23,7 +23,7 @@ from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import random, struct, wide
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.core.wide import Wide
-from fedbandit_jax.privacy.accounting.events import PureDP
+from fedbandit_jax.privacy.accounting.visits import PureDP
 from fedbandit_jax.privacy.integers.noise import Asked, Noise, Parameters, SumProof
 from fedbandit_jax.privacy.integers.ring import Decoded, Halves, RingSum, encode
 

@@ -35,8 +35,8 @@ from fedbandit_jax.privacy.accounting.discrete import (
     skellam_rdp,
     wrapped_discrete_laplace_epsilon,
 )
-from fedbandit_jax.privacy.accounting.events import PureDP
 from fedbandit_jax.privacy.accounting.shuffling import RelaxedSecAgg, relaxed_secagg
+from fedbandit_jax.privacy.accounting.visits import PureDP
 
 ROOT = math.sqrt(2)
 SHARES = "users who drop out, collude with the server, or subtract their own share of the noise from the sum"

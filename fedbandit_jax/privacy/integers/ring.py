@@ -31,8 +31,7 @@ from fedbandit_jax.core import control, random, struct, wide
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.privacy import tails
-from fedbandit_jax.privacy.accounting import events
-from fedbandit_jax.privacy.accounting.events import PureDP, Renyi
+from fedbandit_jax.privacy.accounting.visits import PureDP, Renyi, returning
 from fedbandit_jax.privacy.integers.noise import Asked, Noise, ServerNoise, SumProof
 
 FINE = 2**24  # steps per unit of an exact sum, the resolution of float32 rewards near 1
@@ -228,7 +227,7 @@ class RingSum:
                 f"the noise is that of {noise.notion} with epsilon = {spent:g}, more than the {epsilon:g} asked for"
             )
         elif not smallest < delta:
-            ideal = exact if math.isfinite(exact) else min(events.returning(curve, delta, 1))
+            ideal = exact if math.isfinite(exact) else min(returning(curve, delta, 1))
             reason = tails.sentence(tails.smallest_delta(ideal, missing), ideal, delta)
         known = [curve, PureDP(exact)] if pure else [curve]
         return Certificate(
@@ -252,7 +251,7 @@ class RingSum:
             server_noise_std=max(stds),
             releases=len(asked),
             releases_per_user=1.0,
-            renyi=tuple((float(alpha), curve.rdp(alpha)) for alpha in ORDERS),
+            renyi=tuple((float(alpha), curve.curve(alpha)) for alpha in ORDERS),
             zcdp=(zcdp.rho, zcdp.xi) if zcdp else None,
             visits=tuple(of_visits(known, n, delta, missing) for n in visits),
             bits_per_user=(float(bits.min()), float(bits.max())),
@@ -284,13 +283,13 @@ def of_visits(
 ) -> tuple[int, float, float, float]:
     """Returns n, delta, and the epsilon that any of these proofs of one sum gives for n sums, by both rules.
 
-    The rules are those of `events.returning`. `missing` is the mass of the tails that are never drawn, for one sum. It
+    The rules are those of `returning`. `missing` is the mass of the tails that are never drawn, for one sum. It
     costs more delta for a larger epsilon.
     """
 
     @functools.cache  # tails may cost less than a digit
     def known(delta: float) -> tuple[float, float]:
-        together, advanced = zip(*(events.returning(proof, delta, n) for proof in proofs))
+        together, advanced = zip(*(returning(proof, delta, n) for proof in proofs))
         return min(together), min(advanced)
 
     def least(rule: int) -> float:

@@ -58,8 +58,7 @@ def _optimal(decay: float, n_syncs: int) -> Explicit:
     sums = np.tril(np.ones((n_syncs, n_syncs)))
     weights = np.maximum(decay ** -np.arange(n_syncs), LEAST)
     c = _encoder(np.sqrt(weights)[:, None] * sums)
-    r = np.linalg.solve(c.T, sums.T).T
-    return Explicit.made_of("Decaying", c, r)
+    return Explicit.made_of("Decaying", c)
 
 
 def _encoder(sums: np.ndarray) -> np.ndarray:

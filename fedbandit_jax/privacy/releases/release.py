@@ -1,16 +1,13 @@
-"""The interface of a continual release, two linear recurrences with the prefix sum as product, and its least noise."""
+"""The interface of a continual release: two linear recurrences with the prefix sum as product."""
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-import math
-from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+import scipy.linalg
 from jax import Array
 from jaxtyping import Float, Int
 
@@ -32,26 +29,12 @@ class Release(abc.ABC):
     times the sensitivity of one batch sum. This holds also if the batches depend on earlier releases.
 
     A subclass says how both factors act, entry by entry and linearly, on arrays of any shape (*shape). `encode` is C
-    and `decode` is R. Sensitivity and variance follow from their matrices, unless a subclass has closed forms. The
-    package's own releases are pytrees with S and all coefficients as leaves. Their states have room for other S, and
-    one compiled program serves many horizons.
+    and `decode` is R. Sensitivity and variance follow from C, unless a subclass has closed forms. Releases are pytrees
+    with S and all coefficients as leaves. Their states have room for other S, and one compiled program serves many
+    horizons.
 
     Args:
         n_syncs: S, the number of synchronisations.
-
-    Example:
-        >>> class Prefixes(Release):  # send every prefix sum itself: one user is in all S messages
-        ...     def encode_init(self, shape):
-        ...         return jnp.zeros(shape)
-        ...     def encode(self, state, k, gamma):
-        ...         return state + gamma, state + gamma
-        ...     def init(self, shape):
-        ...         return ()
-        ...     def decode(self, state, k, message):
-        ...         return message, state
-        >>> release = Prefixes(3)
-        >>> release.sensitivity_sq(), release.touched(), release.prefix_variance()
-        (3.0, 3, array([1., 1., 1.]))
 
     Reference: Li, Miklau, Hay, McGregor & Rastogi (2015); Denisov, McMahan, Rush, Smith & Thakurta (2022), Theorem 2.1.
     """
@@ -81,9 +64,9 @@ class Release(abc.ABC):
     ) -> tuple[Float[Array, "*shape"], Any]:
         """Returns prefix sum k from message k, and the next state."""
 
+    @abc.abstractmethod
     def encoder(self) -> Float[np.ndarray, "S S"]:
         """Returns C as a float64 matrix."""
-        return self._materialise(self.encode_init, self.encode)
 
     def sensitivity_sq(self, users: Users = ONCE) -> float:
         """Returns the largest squared column norm of C; for trees, the number kappa of nodes that contain one batch.
@@ -103,7 +86,8 @@ class Release(abc.ABC):
 
     def decoder(self) -> Float[np.ndarray, "S S"]:
         """Returns R as a float64 matrix: all prefixes have the noise R z, with one fresh z at each synchronisation."""
-        return self._materialise(self.init, self.decode)
+        c = self.encoder()
+        return scipy.linalg.solve_triangular(c, np.tril(np.ones(c.shape)).T, trans="T", lower=True).T
 
     def prefix_variance(self) -> Float[np.ndarray, " S"]:
         """Returns the noise variance of every prefix for noise of variance 1: the squared row norms of R."""
@@ -122,73 +106,3 @@ class Release(abc.ABC):
         if n > MAX_MATERIALISED:
             raise BadValue("n_syncs", f"must be <= {MAX_MATERIALISED} unless {name} has closed forms", n)
         return n
-
-    def _materialise(self, init: Callable[..., Any], recurrence: Callable[..., Any]) -> Any:
-        n = self._size()
-
-        def unit(state, k):
-            return recurrence(state, k, (jnp.arange(1, n + 1) == k).astype(float))
-
-        return in_float64(lambda ks: outputs(init((n,)), unit, ks), np.arange(1, n + 1, dtype=np.int32))
-
-
-def outputs(init: Any, recurrence: Callable[..., Any], *inputs: Array) -> Any:
-    """Returns all outputs of a recurrence from this state, stacked over its inputs. States keep their types."""
-
-    def body(state, given):
-        output, new = recurrence(state, *given)
-        return jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), state, new), output
-
-    return jax.lax.scan(body, init, inputs)[1]
-
-
-def in_float64(function: Callable[..., Any], *inputs: np.ndarray) -> Any:
-    """Returns the value of a function, compiled as one program with 64-bit floats."""
-    with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, jax.jit(function)(*inputs))
-
-
-def least_std(n_syncs: int) -> float:
-    """Computes a lower bound on the largest std of a private prefix sum, for any release with sensitivity 1.
-
-    Let A = R C be any factorisation, r the largest row norm of R and c the largest column norm of C. Then r c compares
-    releases at equal privacy. Let |X|_* be the sum of singular values and |X|_F the Frobenius norm. Then |R C|_* <=
-    |R|_F |C|_F (Cauchy-Schwarz for singular values), |R|_F <= sqrt(S) r and |C|_F <= sqrt(S) c. Hence
-
-        r c >= |A|_* / S = (1 / S) sum_{j = 1..S} 1 / (2 sin((2 j - 1) pi / (4 S + 2))).
-
-    These are the singular values. A^-1 takes differences. So (A A')^-1 is tridiagonal with 2 on the diagonal, 1 as its
-    last entry, and -1 next to it. Its eigenvectors are v_k = sin(k t) with t = (2 j - 1) pi / (2 S + 1). They have v_0
-    = 0, v_{S+1} = v_S and 2 v_k - v_{k-1} - v_{k+1} = (2 sin(t / 2))^2 v_k.
-
-    The bound is (ln S) / pi + O(1). So is the best r c, the gamma_2 norm of A (Matousek, Nikolov & Talwar 2020). It
-    also holds for releases that look into the future.
-
-    >>> round(least_std(400), 3)
-    2.612
-    """
-    s = validate.integer("n_syncs", n_syncs, at_least=1)
-    j = np.arange(1, s + 1)
-    return float((0.5 / np.sin((2 * j - 1) * (math.pi / (4 * s + 2)))).sum()) / s
-
-
-def relative_std(release: Release) -> float:
-    """Computes the largest std of a private prefix sum at equal privacy, relative to `least_std`.
-
-    It is at least 1. The bound may be below the least possible. At S = 16, 64 and 400 the best releases have 1.047,
-    1.035 and 1.022.
-
-    Example:
-        >>> from fedbandit_jax.privacy.releases import RELEASES
-        >>> for name, make in RELEASES.items():
-        ...     print(f"{name:18} {relative_std(make(400)):.3f}")
-        tree               3.248
-        sqrt_toeplitz      1.138
-        blt                1.139
-        input_perturbation 7.657
-
-    Raises:
-        TypeError: if `release` is not a `Release`.
-    """
-    validate.instance("release", release, Release, "an fb.privacy.Release")
-    return math.sqrt(release.largest_variance() * release.sensitivity_sq()) / least_std(release.n_syncs)

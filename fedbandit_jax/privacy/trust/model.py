@@ -23,7 +23,6 @@ from jax import Array
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
-from fedbandit_jax.privacy.accounting.events import Event, Gaussian
 from fedbandit_jax.privacy.accounting.gaussian import MOST_MU
 from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.trust.ask import Ask
@@ -35,7 +34,6 @@ class Proof(NamedTuple):
     sigma: float  # standard deviation of the noise on an entry of x y, rounding included, see `Trust.whose`
     epsilon: float  # the smallest epsilon proved at the budget's delta, the schedule's share included
     accountant: str  # the method of proof
-    event: Event | None = None  # the whole curve of (epsilon, delta), if it has the form of a privacy event
     assumes: tuple[str, ...] = ()  # behaviour of others that voids the guarantee
     moves: float | None = None  # the sensitivity with the rounding of messages, None: as by the `Ask`
 
@@ -186,12 +184,12 @@ def gaussian_proof(ask: Ask, std: float, assumes: tuple[str, ...] = ()) -> Proof
     """
     sensitivity, sigma = ask.sensitivity, std / MAX_NORM**2
     if not sigma * MOST_MU > sensitivity:  # the accountant does not compute larger ratios
-        return Proof(sigma, math.inf, "none: (almost) no noise is drawn", None, assumes)
+        return Proof(sigma, math.inf, "none: (almost) no noise is drawn", assumes)
     mu = sensitivity / sigma
     epsilon = ask.epsilon(lambda delta: gaussian_epsilon(mu, delta, ask.pure), ask.missing)
     schedule = f"; composed with a {ask.pure:g}-DP schedule, exactly if that is randomised response"
     accountant = GAUSSIAN + schedule if ask.pure else GAUSSIAN
-    return Proof(sigma, epsilon, accountant, Gaussian(mu, ask.pure), assumes)
+    return Proof(sigma, epsilon, accountant, assumes)
 
 
 LITTLE = 40.0  # the largest mu where nothing can be proved

@@ -18,7 +18,6 @@ from typing_extensions import override
 from fedbandit_jax.core import struct
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.accounting import gaussian_mu, nearly_gaussian
-from fedbandit_jax.privacy.accounting.nearly_gaussian import NearlyGaussian
 from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.privacy.samplers import GAUSSIAN_CUT, discrete_gaussian, stochastic_round
@@ -103,18 +102,17 @@ class SecAgg(Trust):
         most = float(self.share) * math.sqrt(self.n_agents)
         drawn = float(self.share) >= 0.5 and most <= 2.0**24 and scale > 0  # the sampler's range
         if not (drawn and sensitivity <= 500 * sigma):  # the accountant's range
-            return Proof(sigma / max(abs(scale), 1e-30), math.inf, "none: (almost) no noise is drawn", None, (others,))
+            return Proof(sigma / max(abs(scale), 1e-30), math.inf, "none: (almost) no noise is drawn", (others,))
 
-        def proved(silos: int) -> tuple[float, NearlyGaussian]:
+        def proved(silos: int) -> float:
             sigma, n = float(self.share) * math.sqrt(silos), ask.visits * entries
             near = nearly_gaussian.discrete_gaussian(sensitivity=sensitivity, sigma=sigma, n_agents=silos, n_entries=n)
-            return ask.epsilon(near.epsilon, self.missing(ask)), near
+            return ask.epsilon(near.epsilon, self.missing(ask))
 
-        epsilon, event = proved(there)
         accountant = "Gaussian differential privacy, corrected for integer noise and rounding"
         if there > 1:
-            others += f" (without that of one of {there} silos epsilon is {proved(there - 1)[0]:.4g})"
-        return Proof(sigma / scale, epsilon, accountant, event, (others,), sensitivity / scale)
+            others += f" (without that of one of {there} silos epsilon is {proved(there - 1):.4g})"
+        return Proof(sigma / scale, proved(there), accountant, (others,), sensitivity / scale)
 
     @override
     def misfit(self, ask: Ask) -> str:

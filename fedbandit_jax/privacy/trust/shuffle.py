@@ -78,9 +78,7 @@ class Shuffled(SiloLocal):
             return plain
         if epsilon >= plain.epsilon:
             return plain
-        return Proof(
-            plain.sigma, epsilon, LEMMA, None, ("silos that show the server their own messages, or send none",)
-        )
+        return Proof(plain.sigma, epsilon, LEMMA, ("silos that show the server their own messages, or send none",))
 
     @override
     def missing(self, ask: Ask) -> float:

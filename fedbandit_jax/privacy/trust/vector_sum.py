@@ -95,17 +95,16 @@ class VectorSum(Trust):
         accountant = "Gaussian differential privacy, corrected for binomial noise and rounding"
         others = ("silos that show the server their own bits, or send none: the noise is that of all users together",)
         if not trials >= 1:
-            return Proof(sigma, math.inf, "none: no noise is drawn", None, others)
+            return Proof(sigma, math.inf, "none: no noise is drawn", others)
         sensitivity = float(np.sqrt((_step(ask, g) ** 2 / variance).sum() * trials / 4))
         if not sensitivity <= 500 * math.sqrt(trials):  # the accountant does not compute larger ratios
-            return Proof(sigma, math.inf, "none: (almost) no noise is drawn", None, others)
+            return Proof(sigma, math.inf, "none: (almost) no noise is drawn", others)
         entries = ask.visits * len(g) * packed_size(ask.dim)
         noise: dict[str, Any] = dict(sensitivity=sensitivity, n_trials=int(trials), n_entries=entries)
         epsilon = ask.epsilon(
             lambda delta: nearly_gaussian.binomial(**noise, delta=delta).epsilon(delta), self.missing(ask)
         )
-        near = nearly_gaussian.binomial(**noise, delta=ask.budget.delta)
-        return Proof(sigma, epsilon, accountant, near if epsilon < math.inf else None, others)
+        return Proof(sigma, epsilon, accountant, others)
 
     @override
     def misfit(self, ask: Ask) -> str:

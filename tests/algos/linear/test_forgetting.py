@@ -5,22 +5,19 @@ import math
 
 import jax
 import numpy as np
-import pytest
 from helpers import Told, refused, workload
 
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import NoiseLaw, Released, certify
 
-Forgetting, UCB, Discounted, Window = fb.algos.Forgetting, fb.algos.UCB, fb.privacy.Discounted, fb.privacy.Window
+Forgetting, UCB, Discounted = fb.algos.Forgetting, fb.algos.UCB, fb.privacy.Discounted
 BUDGET = fb.privacy.Budget(1.0, 0.1)
-MEMORIES = {"discounted": Discounted(0.7), "window": Window(3)}
 SILOS = fb.envs.sphere(4, 2, 3, rewards="bernoulli")
 
 
-@pytest.mark.parametrize("name", MEMORIES)
-def test_the_policy_within_is_shown_weighted_sums(name):
+def test_the_policy_within_is_shown_weighted_sums():
     """Of releases that anybody may make up, with its own count, for k = 0, 1, ..."""
-    memory, n, d = MEMORIES[name], 8, 3
+    memory, n, d = Discounted(0.7), 8, 3
     rng = np.random.default_rng(0)
     batches, counts = rng.normal(size=(n, d, d + 1)), rng.integers(1, 9, n).astype(float)
     policy = Forgetting(policy=Told(), memory=memory).bind(NoiseLaw(2, d, np.zeros(n)))

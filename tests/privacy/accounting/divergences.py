@@ -54,10 +54,10 @@ def hockey_stick(p, q, epsilon):
     return max(np.maximum(a - math.exp(epsilon) * b, 0).sum() for a, b in ((p, q), (q, p)))
 
 
-def exact_delta(p, shifts, epsilon, others=()):
-    """Between noise and noise that is shifted, one axis for every entry, and outcomes of other mechanisms."""
+def exact_delta(p, shifts, epsilon):
+    """Between noise and noise that is shifted, one axis for every entry."""
     one = other = np.ones(1)
-    for a, b in [*(pair(p, shift) for shift in shifts), *others]:
+    for a, b in (pair(p, shift) for shift in shifts):
         one, other = np.multiply.outer(one, a), np.multiply.outer(other, b)
     return hockey_stick(one, other, epsilon)
 
@@ -70,9 +70,9 @@ def renyi(p, shift, alpha):
     return logsumexp(terms) / (alpha - 1)
 
 
-def never_optimistic(epsilon_at, p, shifts, *, others=(), deltas=(0.3, 0.1, 1e-3, 1e-6, 1e-9), slack=1.0, above=0.0):
+def never_optimistic(epsilon_at, p, shifts, *, deltas=(0.3, 0.1, 1e-3, 1e-6, 1e-9), slack=1.0, above=0.0):
     """The exact delta at an epsilon is at most that asked for; at one less by `slack`, if above `above`, it is more."""
     for delta in deltas:
         epsilon = epsilon_at(delta)
-        assert exact_delta(p, shifts, epsilon, others) <= delta * (1 + 1e-12)
-        assert slack == 1 or epsilon <= above or exact_delta(p, shifts, (1 - slack) * epsilon, others) > delta
+        assert exact_delta(p, shifts, epsilon) <= delta * (1 + 1e-12)
+        assert slack == 1 or epsilon <= above or exact_delta(p, shifts, (1 - slack) * epsilon) > delta

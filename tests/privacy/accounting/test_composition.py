@@ -1,4 +1,4 @@
-"""Events, alone and together: against losses enumerated in 40 digits, other accountants, and bounds by each other."""
+"""Proofs for one and for several visits: losses in 40 digits, other accountants, and bounds by each other."""
 
 import itertools
 import math
@@ -17,25 +17,17 @@ import fedbandit_jax as fb
 from fedbandit_jax.privacy import gaussian_epsilon
 from fedbandit_jax.privacy.accounting.conversions import advanced_composition, rdp_epsilon, zcdp_epsilon
 from fedbandit_jax.privacy.accounting.discrete import discrete_gaussian_sum_zcdp, discrete_laplace_rdp, skellam_rdp
-from fedbandit_jax.privacy.accounting.events import ApproximateDP, Gaussian, PureDP, Renyi, compose, returning
 from fedbandit_jax.privacy.accounting.lattice import Skellam, shift_epsilon
 from fedbandit_jax.privacy.accounting.nearly_gaussian import binomial, discrete_gaussian
 from fedbandit_jax.privacy.accounting.shuffling import relaxed_secagg, shuffled_epsilon, shuffled_sigma
+from fedbandit_jax.privacy.accounting.visits import PureDP, Renyi, returning
 
 
-def together(mu=(), pure=(), approximate=()):
-    """Events of these mu, of pairs (epsilon, count) and of triples (epsilon, delta, count)."""
-    counted = [(PureDP(e), n) for e, n in pure] + [(ApproximateDP(e, d), n) for e, d, n in approximate]
-    return [*map(Gaussian, mu), *(event for event, n in counted for _ in range(n))]
-
-
-def enumerated(epsilon, mu=(), pure=(), approximate=()):
+def enumerated(epsilon, mu=0.0, pure=()):
     """delta(epsilon) with 40 digits: all outcomes of the worst discrete mechanisms, with the formula of a Gaussian."""
-    mu = math.hypot(*mu)
     with mp.workdps(40):
-        finite, atoms = mp.mpf(1), {mp.mpf(0): mp.mpf(1)}
-        for e, d, n in [*((e, 0.0, n) for e, n in pure), *approximate]:
-            finite *= (1 - mp.mpf(d)) ** n
+        atoms = {mp.mpf(0): mp.mpf(1)}
+        for e, n in pure:
             p, moved = 1 / (1 + mp.exp(-mp.mpf(e))), {}
             for (x, mass), k in itertools.product(atoms.items(), range(n + 1)):
                 y = x + (n - 2 * k) * mp.mpf(e)
@@ -47,27 +39,18 @@ def enumerated(epsilon, mu=(), pure=(), approximate=()):
                 return max(mp.mpf(0), 1 - mp.exp(gap))
             return mp.ncdf(mu / 2 - gap / mu) - mp.exp(gap) * mp.ncdf(-mu / 2 - gap / mu)
 
-        return 1 - finite + finite * sum(mass * one(mp.mpf(epsilon) - x) for x, mass in atoms.items())
+        return sum(mass * one(mp.mpf(epsilon) - x) for x, mass in atoms.items())
 
 
-MIXTURES = [
-    *(dict(mu=[0.5], pure=[(0.3, 1)]), dict(pure=[(0.1, 7), (0.033, 9)]), dict(mu=[1e-3], pure=[(1.0, 2)])),
-    *(dict(mu=[0.1, 0.2, 0.2], pure=[(0.1, 10), (0.25, 3)]), dict(mu=[5.0], pure=[(1e-3, 3)])),
-    *(dict(pure=[(5.0, 1)], approximate=[(1.0, 1e-12, 3)]), dict(approximate=[(0.01, 1e-13, 200)])),
-    *(dict(mu=[20.0], pure=[(3.0, 2)], approximate=[(0.1, 1e-12, 1)]), dict(pure=[(30.0, 2), (0.01, 5)])),
-]
 LEVELS = 0.3, 1e-2, 1e-5, 1e-10
 
 
-@pytest.mark.parametrize("mixture", MIXTURES, ids=str)
-def test_epsilon_is_never_below(mixture):
-    """The exact delta at the epsilon found is delta or less; at 0.7 or 0.9 of it more, and of a pair at any less."""
+@pytest.mark.parametrize(("mu", "pure"), [(0.5, 0.3), (1e-3, 2.0), (5.0, 3e-3), (20.0, 3.0)])
+def test_epsilon_with_a_pure_part_is_exact(mu, pure):
     for delta in LEVELS:
-        epsilon = compose(together(**mixture), delta)
-        assert enumerated(epsilon, **mixture) <= delta
-        share = 1 - 1e-8 if mixture == MIXTURES[0] else 0.9 if delta <= 1e-5 else 0.7
-        if epsilon > 0 and delta < 0.3:
-            assert enumerated(epsilon * share, **mixture) > delta
+        epsilon = gaussian_epsilon(mu, delta, pure)
+        assert enumerated(epsilon, mu, [(pure, 1)]) <= delta
+        assert epsilon == 0 or enumerated(epsilon * (1 - 1e-8), mu, [(pure, 1)]) > delta
 
 
 @pytest.mark.parametrize(("epsilon", "n"), [(0.1, 7), (0.01, 200), (1.0, 3), (30.0, 2)])
@@ -77,50 +60,45 @@ def test_epsilon_of_one_mechanism_several_times_is_exact(epsilon, n):
         assert enumerated(found, pure=[(epsilon, n)]) <= delta
         if found > 0:
             assert enumerated(found * (1 - 1e-8), pure=[(epsilon, n)]) > delta
-        assert found <= min(n * epsilon, compose([PureDP(epsilon)] * n, delta) * (1 + 1e-9))
+        assert found <= min(n * epsilon, Renyi(PureDP(epsilon).rdp).at(delta, n) * (1 + 1e-9))
 
 
-# A mechanism of every kind, by its strength: near mu or epsilon.
-EVENTS = {
-    "Gaussian": Gaussian,
-    "Gaussian, pure": lambda s: Gaussian(s, s / 2),
+# A mechanism of every kind, by its strength, near mu or epsilon: what is known of it, and epsilon at delta.
+PROOFS = {
     "pure": PureDP,
-    "approximate": lambda s: ApproximateDP(s, 1e-12),
     "Renyi": lambda s: Renyi(lambda alpha: alpha * s**2 / 2),
     "Skellam": lambda s: Renyi(skellam_rdp(100, (100 / s) ** 2)),
     "few Skellam": lambda s: Renyi(skellam_rdp(3, (3 / s) ** 2)),
     "zCDP": lambda s: Renyi(lambda alpha: discrete_gaussian_sum_zcdp(100, 100 / (20 * s), 400).rho * alpha),
     "Laplace": lambda s: Renyi(discrete_laplace_rdp(10, 10 / s)),
-    "discrete Gaussian": lambda s: discrete_gaussian(sensitivity=100, sigma=100 / s, n_agents=4, n_entries=9),
-    "binomial": lambda s: binomial(sensitivity=200.0, n_trials=int((400 / s) ** 2), n_entries=9, delta=1e-12),
+}
+EPSILONS = {
+    "Gaussian": lambda s: lambda delta: gaussian_epsilon(s, delta),
+    "Gaussian, pure": lambda s: lambda delta: gaussian_epsilon(s, delta, s / 2),
+    "discrete Gaussian": lambda s: discrete_gaussian(sensitivity=100, sigma=100 / s, n_agents=4, n_entries=9).epsilon,
+    "binomial": lambda s: binomial(sensitivity=200.0, n_trials=int((400 / s) ** 2), n_entries=9, delta=1e-12).epsilon,
+    **{name: lambda s, proof=proof: proof(s).at for name, proof in PROOFS.items()},
 }
 DELTAS = st.floats(-18, -1).map(math.exp)
 
 
 @settings(max_examples=4, deadline=None)
 @given(st.floats(0.05, 1.2), DELTAS, st.integers(2, 40))
-@pytest.mark.parametrize("name", EVENTS)
+@pytest.mark.parametrize("name", EPSILONS)
 def test_bounds_are_in_order(name, strength, delta, visits):
-    """More is more: strength, less delta, others, visits. What is known by less, or told apart, gives no smaller."""
-    event, other = EVENTS[name](strength), Gaussian(0.4, 0.1)
-    one = compose([event], delta)
+    """More is more: strength, less delta, visits. What is told apart gives no smaller."""
+    at = EPSILONS[name](strength)
+    one = at(delta)
     below = one * (1 - 4e-9)  # each is right to 2e-9
     assert 0 <= one < math.inf
-    assert compose([EVENTS[name](1.1 * strength)], delta) >= below
-    assert compose([event], delta / 2) >= below
-    both = compose([event, other], delta)
-    assert both == pytest.approx(compose([Gaussian(0.4), event, PureDP(0.1)], delta), rel=1e-6)
-    assert below <= both <= 1.1 * (compose([event], delta / 2) + compose([other], delta / 2))
-    each = [compose([event], delta / (2 * visits))] * visits
-    slack = advanced_composition(each, [delta / (2 * visits)] * visits, delta / 2)[0]
-    assert one <= compose([event] * visits, delta) * (1 + 4e-9)
-    if hasattr(event, "rdp") and name != "approximate":
-        assert one <= compose([Renyi(event.rdp)], delta) * (1 + 1e-9)
-        assert returning(event, delta, 1) == pytest.approx((one, one), rel=1e-9, abs=1e-12)
-        again, advanced = returning(event, delta, visits)
-        expected = event.at(delta, visits) if name == "pure" else compose([event] * visits, delta)
-        assert again == pytest.approx(expected, rel=1e-9, abs=1e-12)
-        assert again <= advanced <= slack
+    assert EPSILONS[name](1.1 * strength)(delta) >= below
+    assert at(delta / 2) >= below
+    if name in PROOFS:
+        proof, each = PROOFS[name](strength), [at(delta / (2 * visits))] * visits
+        assert returning(proof, delta, 1) == pytest.approx((one, one), rel=1e-9, abs=1e-12)
+        again, advanced = returning(proof, delta, visits)
+        slack = advanced_composition(each, [delta / (2 * visits)] * visits, delta / 2)[0]
+        assert below <= again == proof.at(delta, visits) <= advanced <= slack
 
 
 @settings(max_examples=40, deadline=None)
@@ -149,7 +127,6 @@ def tenths(alpha):
 
 
 CURVE, GAUSSIAN, FEW = Renyi(lambda alpha: alpha / 50), dp_accounting.GaussianDpEvent, [0.1, 0.2, 0.05]  # of mu = 0.2
-MANY, PURE = [ApproximateDP(0.01, 1e-9)] * 1000, [PureDP(0.01)] * 1000
 SUM = 20 * sum(e * math.tanh(e / 2) for e in FEW) + math.sqrt(40 * (0.01 + 0.04 + 0.0025) * math.log(1e6))
 
 
@@ -158,22 +135,13 @@ def test_known_numbers():
     known = {
         **{f"mu = {mu}": (zcdp_epsilon(mu**2 / 2, d), by_orders(GAUSSIAN(1 / mu))(d), 1e-5)
            for mu, d in ((0.01, 1e-17), (0.1, 1e-5), (1.0, 0.1), (5.0, 1e-9), (20.0, 1e-3))},
-        "two Gaussians": (compose([Gaussian(0.4)] * 2, 1e-6), by_laws(GAUSSIAN(2.5), 2)(1e-6), 0.01),
-        "several Gaussians": (compose([*map(Gaussian, FEW)], 1e-6), gaussian_epsilon(math.hypot(*FEW), 1e-6), 1e-9),
-        "zCDP": (compose([CURVE], 1e-5), by_orders(dp_accounting.ZCDpEvent(0.02, 0.0))(1e-5), 0.01),
-        "curves": (compose([CURVE] * 5, 1e-5), zcdp_epsilon(0.1, 1e-5), 1e-9),
-        "one curve": (compose([CURVE], 1e-5), rdp_epsilon(CURVE.curve, 1e-5), 1e-12),
+        "two Gaussians": (gaussian_epsilon(math.hypot(0.4, 0.4), 1e-6), by_laws(GAUSSIAN(2.5), 2)(1e-6), 0.01),
+        "zCDP": (CURVE.at(1e-5), by_orders(dp_accounting.ZCDpEvent(0.02, 0.0))(1e-5), 0.01),
+        "curves": (CURVE.at(1e-5, 5), zcdp_epsilon(0.1, 1e-5), 1e-9),
+        "one curve": (CURVE.at(1e-5), rdp_epsilon(CURVE.curve, 1e-5), 1e-12),
         "advanced": (advanced_composition(FEW * 20, [1e-8] * 60, slack=1e-6)[0], SUM, 1e-9),
         "its delta": (advanced_composition(FEW * 20, [1e-8] * 60, slack=1e-6)[1], 1e-6 + 60e-8, 1e-12),
         "plain sum": (advanced_composition([1.0, 2.0], [1e-8, 0.0], slack=1e-6)[0], 3.0, 1e-11),
-        # No room beside their deltas: the plain sum. Room: they are pure, at the rest of delta.
-        "at its delta": (compose([ApproximateDP(1.0, 1e-5)], 1e-5), 1.0, 1e-9),
-        "at their deltas": (compose([ApproximateDP(1.0, 0.1)] * 2, 0.2), 2.0, 1e-6),
-        "rest of delta": (compose(MANY, 1e-5), compose(PURE, 9e-6), 1e-9),
-        "beside mu": (compose([*MANY, Gaussian(0.2)], 1e-5), compose([*PURE, Gaussian(0.2)], 9e-6), 1e-9),
-        "beside a curve": (compose([*MANY, CURVE], 1e-5), compose([*PURE, CURVE], 9e-6), 1e-9),
-        "a pure part": (compose([Gaussian(0.5), PureDP(0.3)], 1e-300), gaussian_epsilon(0.5, 1e-300, pure=0.3), 1e-9),
-        "pure, 30 times": (returning(PureDP(0.1), 0.0, 30)[1], 3.0, 1e-9),
         "pure, advanced": (returning(PureDP(0.1), 1e-5, 100)[1],
                            advanced_composition([0.1] * 100, [0.0] * 100, 1e-5)[0], 1e-9),
     }  # fmt: skip
@@ -186,9 +154,10 @@ def test_bounds_by_another_accountant():
         found = rdp_epsilon(lambda alpha: 10 * tenths(alpha), delta)
         assert by_laws(dp_accounting.LaplaceDpEvent(1.0), 10)(delta) <= found < 10.01
     budget, spec = fb.privacy.Budget(0.5, 1e-6), fb.envs.sphere(4, 3, 2, rewards="bernoulli").spec
-    event = fb.privacy.calibrate(budget, n_syncs=16).event
     certificate = fb.algos.private_fed_lin_ucb(budget).certificate(spec, 400)
-    assert by_laws(GAUSSIAN(1 / event.mu))(1e-6) == pytest.approx(certificate.epsilon_exact, rel=0.01)
+    assert by_laws(GAUSSIAN(certificate.noise_std / certificate.sensitivity))(1e-6) == pytest.approx(
+        certificate.epsilon_exact, rel=0.01
+    )
     n, e = 10_000, 0.01
     gaps = PureDP(e).at(1e-6, n) - (n - 2 * np.arange(n + 1)) * e
     law = binom.pmf(np.arange(n + 1), n, 1 / (1 + math.exp(e)))
@@ -197,14 +166,7 @@ def test_bounds_by_another_accountant():
 
 SIZES = dict(sensitivity=1.0, n_entries=3)
 APART = {  # argument -> calls with arguments that do not go together, or curves that are none
-    "delta": [
-        *(lambda own=own, others=others: compose([ApproximateDP(1.0, own), *others], 0.1)
-          for own, others in ((0.2, []), (1.0, []), (0.1, [Gaussian(1.0)]), (0.1, [CURVE]))),
-        lambda: compose([binomial(sensitivity=s, n_trials=10_000, n_entries=1, delta=1e-3) for s in (20, 40)], 1e-7),
-        lambda: returning(Gaussian(0.1), 0.0, 2),
-    ],
-    "mu": [lambda: compose([Gaussian(6e3)] * 4, 1e-5)],
-    "event": [lambda: returning(ApproximateDP(0.1, 0.0), 0.1, 2)],
+    "visits": [lambda: returning(CURVE, 1e-5, 10**6)],
     "epsilons": [lambda: advanced_composition([1.0], [], 0.1)],
     "deltas": [lambda: advanced_composition([1.0, 1.0], [0.5, 0.6], 0.1)],
     "rdp": [lambda at=at: rdp_epsilon(lambda alpha: at * alpha, 0.1) for at in (math.nan, -1.0, math.inf)],
@@ -224,9 +186,9 @@ def test_what_does_not_go_together(argument):
 
 @pytest.mark.parametrize("delta", [1e-300, 0.5, 1 - 1e-12])
 def test_extremes_are_finite(delta):
-    for event in (Gaussian(1e4), Gaussian(0.0), PureDP(1e6), PureDP(0.0), PureDP(1e-300)):
-        for events in ([event], [event, PureDP(1.0)]):
-            assert 0 <= compose(events, delta) < 1e9
+    for mu, pure in itertools.product((0.0, 1e4), (0.0, 1e-300, 1e6)):
+        assert 0 <= gaussian_epsilon(mu, delta, pure) < 1e9
+        assert 0 <= PureDP(pure).at(delta, 2) < 1e9
     for rho in (0.0, 1e-300, 1e-9, 1e7):
         assert 0 <= zcdp_epsilon(rho, delta) < 1e10
     for sensitivity in (1.0, 1e-300):

@@ -1,6 +1,5 @@
 """Integer noise: laws and epsilon against sums of positive terms, quadrature in 30 digits, and exact divergences."""
 
-import dataclasses
 import functools
 import itertools
 import math
@@ -14,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from fedbandit_jax.privacy import compose, events, gaussian_epsilon
+from fedbandit_jax.privacy import gaussian_epsilon
 from fedbandit_jax.privacy.accounting import nearly_gaussian
 from fedbandit_jax.privacy.accounting.conversions import rdp_epsilon
 from fedbandit_jax.privacy.accounting.discrete import (
@@ -25,6 +24,7 @@ from fedbandit_jax.privacy.accounting.discrete import (
 )
 from fedbandit_jax.privacy.accounting.lattice import DiscreteGaussian, DiscreteLaplace, Skellam, shift_epsilon
 from fedbandit_jax.privacy.accounting.nearly_gaussian import NearlyGaussian, discrete_gaussian_xi
+from fedbandit_jax.privacy.accounting.visits import PureDP
 
 SMALL = [
     *[Skellam(v) for v in (1e-3, 0.3, 7.0, 400.0)],
@@ -234,43 +234,13 @@ def test_a_sum_costs_twice_its_distance_in_every_entry(agent, n_agents, entries,
     assert 2 * entries * xi <= many - one <= 2.3 * entries * xi
 
 
-def several(shifts, sigma=3, n_agents=1):
-    size = {"sigma": sigma, "n_agents": n_agents, "n_entries": 1}
-    return [nearly_gaussian.discrete_gaussian(sensitivity=s, **size) for s in shifts]
-
-
-RESPONSE, TELLS = np.array([math.exp(0.7), 1.0]) / (math.exp(0.7) + 1), np.array([1e-3, 0.999, 0.0])
-PURE = dict(others=[(RESPONSE, RESPONSE[::-1])], deltas=(0.3, 1e-3, 1e-9))
-APPROXIMATE = dict(others=[(TELLS, TELLS[::-1])], deltas=(0.3, 0.02, 1.1e-3))
-TWICE = [nearly_gaussian.binomial(sensitivity=s, n_trials=10_000, n_entries=1, delta=1e-3) for s in (20, 40)]
-TOGETHER = {  # events, the law of one entry, its shifts, what others say of both neighbours, and how tight it is
-    "two": (several((2, 5)), discrete_gaussian(3), (2, 5), dict(slack=0.5, above=0.5)),
-    "sums": (several((3, 3), 3, 4), discrete_gaussian(3, 4), (3, 3), {}),
-    "three": (several((1, 2, 2), 2), discrete_gaussian(2), (1, 2, 2), dict(slack=0.5, above=0.5)),
-    "pure": ([*several((2, 5)), events.PureDP(0.7)], discrete_gaussian(3), (2, 5), PURE),
-    "approximate": ([*several((2, 5)), events.ApproximateDP(0.0, 1e-3)], discrete_gaussian(3), (2, 5), APPROXIMATE),
-    # a discrete Gaussian alone is also (s^2 / 2 sigma^2)-zCDP (Canonne, Kamath & Steinke 2020)
-    "a curve": ([*several([3]), events.Renyi(lambda alpha: 0.5 * alpha)], discrete_gaussian(3), (3, 3), {}),
-    "binomials": (TWICE, binomial(10_000), (20, 40), dict(slack=0.2, above=0.5, deltas=(0.3, 1e-2, 1e-4, 1e-6))),
-}
-
-
-@pytest.mark.parametrize("name", TOGETHER)
-def test_several_are_never_optimistic(name):
-    known, p, shifts, options = TOGETHER[name]
-    never_optimistic(functools.partial(compose, known), p, shifts, **options)
-
-
-def test_what_proofs_add_is_added_up():
-    """3-4-5 by hand; and for each of twelve r, epsilon is what makes the bound of delta equal to delta."""
-    near = [NearlyGaussian(0.3, 0.06, 0.2, 0.1, 1e-4), NearlyGaussian(0.4, 0.08, 0.3, 0.2, 2e-4)]
-    both = NearlyGaussian.together(near)
-    assert dataclasses.astuple(both) == pytest.approx((0.5, 0.1, 0.5, 0.3, 3e-4))
+def test_epsilon_makes_the_bound_of_delta_equal_to_delta():
+    """For each of twelve r, by hand."""
+    near = NearlyGaussian(0.5, 0.1, 0.5, 0.3, 3e-4)
     levels = {r: (1e-2 - 3e-4) * math.exp(-0.5) * norm.cdf(r) for r in np.arange(1, 13) / 2}
     by_hand = min(0.3 + 0.1 * r + gaussian_epsilon(0.5, level) for r, level in levels.items())
-    assert both.epsilon(1e-2) == pytest.approx(by_hand, rel=1e-9)
-    assert compose(near, 1e-2) == pytest.approx(by_hand, rel=1e-9)
-    assert NearlyGaussian.together([]) is None
+    assert near.epsilon(1e-2) == pytest.approx(by_hand, rel=1e-9)
+    assert near.epsilon(1e-4) == math.inf
 
 
 # Renyi curves, and noise modulo m.
@@ -300,8 +270,8 @@ def test_discrete_laplace_in_many_digits(shift, scale, log_order):
     assert curve(alpha) <= curve(1 + 2 * 10**log_order) * (1 + 1e-7)
     assert curve(1e20) == pytest.approx(epsilon, rel=1e-9, abs=0) or epsilon <= 1e-9
     assert curve(1e20) <= epsilon * (1 + 1e-12)
-    assert curve(alpha) <= events.PureDP(min(epsilon, 1e6)).rdp(alpha) * (1 + 1e-7) or epsilon > 1e6
-    assert one(alpha) == pytest.approx(events.PureDP(1 / scale).rdp(alpha), rel=1e-6, abs=0)
+    assert curve(alpha) <= PureDP(min(epsilon, 1e6)).rdp(alpha) * (1 + 1e-7) or epsilon > 1e6
+    assert one(alpha) == pytest.approx(PureDP(1 / scale).rdp(alpha), rel=1e-6, abs=0)
 
 
 def folded(scale, modulus):

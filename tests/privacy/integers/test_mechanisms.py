@@ -10,8 +10,8 @@ from four_arms import PRIVATE, RINGS, VARIANTS, algorithm
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import wide
-from fedbandit_jax.privacy.accounting.events import PureDP, returning
 from fedbandit_jax.privacy.accounting.lattice import DiscreteGaussian, shift_epsilon
+from fedbandit_jax.privacy.accounting.visits import PureDP, returning
 from fedbandit_jax.privacy.integers.noise import (
     Asked,
     GaussianNoise,

@@ -6,13 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from factors import ALL, OTHERS, SIZE, matrices
-from helpers import Prefixes, deep, refused
+from factors import ALL, OTHERS, SIZE, matrices, outputs
+from helpers import deep, prefixes, refused
 
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy import Budget, calibrate, releases
 from fedbandit_jax.privacy.releases import RELEASES, Decaying, Release, decaying, make
-from fedbandit_jax.privacy.releases.release import least_std, outputs, relative_std
 from fedbandit_jax.privacy.releases.toeplitz import MAX_SYNCS
 
 SIZES = deep([SIZE, 1, 2, 3, 4, 5, 7, 8, 15, 16, 31, 32, 33, 100, 400], keep={0})
@@ -48,7 +47,7 @@ def test_factors_and_closed_forms(name, n):
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("make", [*RELEASES.values(), releases.Window(np.uint8(200))])
+@pytest.mark.parametrize("make", [*RELEASES.values(), releases.Discounted(0.5)])
 def test_numbers_of_numpy_are_numbers(make):
     """255 + 1 = 0 in 8 bits."""
     found, same = make(np.uint8(255)), make(255)
@@ -76,7 +75,7 @@ def test_square_root_by_definition():
 ARRAYS = {  # kept by the silo, by the server
     **{name: (6, 6) for name in ("tree",)},
     **{"sqrt_toeplitz": (63, 64), "blt": (3, 4), "input_perturbation": (0, 1), "Decaying": (64, 64)},
-    **{"BandMF": (3, 4), "BISR": (3, 4), "Discounted": (6, 7), "Window": (2, 3)},
+    **{"BandMF": (3, 4), "BISR": (3, 4), "Discounted": (6, 7)},
 }
 
 
@@ -114,20 +113,29 @@ def test_releases_are_equal_by_their_size(name):
     assert make(name, SIZE) == make(name, SIZE) != make(name, SIZE + 2)
 
 
-def test_a_release_needs_only_its_recurrences(monkeypatch):
-    """Sensitivity, reach and variance are found, not believed: batch 1 is in all messages."""
-    monkeypatch.setitem(RELEASES, "prefixes", Prefixes)
+def blocks(n):
+    """Sums of three batches, and the batches since, as in docs/extending.md."""
+    c = np.eye(n)
+    for k in range(2, n, 3):
+        c[k, k - 2 : k] = 1
+    return c
+
+
+def test_a_release_needs_only_its_matrix(monkeypatch):
+    """Sensitivity, reach and variance are found, not believed: batch 1 is in all messages. Blocks by hand at S = 7."""
+    monkeypatch.setitem(RELEASES, "prefixes", prefixes)
     release = releases.make("prefixes", 7)
     assert (release.sensitivity_sq(), release.touched(), release.message_bound()) == (7.0, 7, 7.0)
     np.testing.assert_array_equal(release.prefix_variance(), np.ones(7))
     np.testing.assert_array_equal(release.decoder() @ release.encoder(), np.tril(np.ones((7, 7))))
-    assert jnp.zeros(1).dtype == jnp.float32  # float64 does not leak out
+    made = make(blocks, 7)
+    assert made.sensitivity_sq() == pytest.approx(2)
+    np.testing.assert_allclose(made.prefix_variance(), [1, 2, 1, 2, 3, 2, 3], rtol=1e-6)
 
 
 def test_what_has_no_closed_form_is_not_materialised_for_ever():
     for use in (
-        Prefixes(20_000).sensitivity_sq,
-        lambda: make(Prefixes, 2049),
+        lambda: make(prefixes, 2049),
         *(named(100_000).encoder for named in RELEASES.values()),
         *(lambda name=name: make(name, 10**7 + 1) for name in ("sqrt_toeplitz", "blt")),
         lambda: OTHERS["BandMF"](10**6),
@@ -150,52 +158,26 @@ class Mine(releases.InputPerturbation):
     """Every batch once, as somebody else's class."""
 
 
-def encoded(encode):
-    return {"encode": lambda self, state, k, gamma: encode(state, gamma)}
+WRONG = [
+    *("a matrix", None, [[1.0], [1.0, 1.0]], Mine(3), np.eye(4), np.ones(3), np.eye(3) * 1j),
+    *(np.ones((3, 3)), np.diag([1.0, 0.0, 1.0]), np.eye(3) * np.nan, np.eye(3) + np.tril(np.full((3, 3), np.inf), -1)),
+    np.diag([1.0, 1e9, 1e9]),  # all batches but the first have noise of 1e-9 only: R R' is singular to 16 digits
+    *(np.diag([1.0, 1.0, 1e-300]), 1e30 * np.eye(3), np.eye(3) + 1e200 * np.eye(3, k=-1)),
+]
 
 
-def decoded(decode):
-    return {"decode": lambda self, state, k, message: decode(state, message)}
+@pytest.mark.parametrize("matrix", WRONG, ids=str)
+def test_matrices_are_checked(matrix, monkeypatch):
+    """Nor is a release calibrated whose name is in the registry, but whose matrix is not what it should be."""
 
+    def mine(n):
+        return matrix
 
-def scale(k):
-    """By which all batches but the first have noise of 1e-9 only: R R' is singular to 16 digits."""
-    return jnp.where(k == 1, 1, 1e9)
-
-
-# Members that a release of one's own must not have, by the name in the error.
-WRONG = {
-    "Mine.encode": [
-        *(encoded(lambda s, g: [g]), encoded(lambda s, g: (g[None], s)), encoded(lambda s, g: ([g], s))),
-        *(encoded(lambda s, g: (1j * g, s)), encoded(lambda s, g: (g, g)), encoded(lambda s, g: (np.nan * g, s))),
-        # not linear, but right for unit vectors
-        *(encoded(lambda s, g: (jnp.sign(g) * g**2, s)), encoded(lambda s, g: (jnp.round(g), s))),
-        encoded(lambda s, g: (g / jnp.maximum(1, jnp.linalg.norm(g) / 3), s)),
-        encoded(lambda s, g: (jnp.clip(g, -10, 10), s)),
-    ],
-    "Mine.decode": [
-        *(decoded(lambda s, m: (m, s)), decoded(lambda s, m: (m[None], s)), decoded(lambda s, m: (None, s))),
-        *(decoded(lambda s, m: (s[1], (s,))), decoded(lambda s, m: (np.inf * m, s))),
-        decoded(lambda s, m: (jnp.clip(s[1] + m, -10, 10), (s[0], s[1] + m))),  # not linear
-    ],
-    "Mine": [
-        {
-            "encode": lambda self, s, k, g: (g * scale(k), s),
-            "decode": lambda self, s, k, m: (s[1] + m / scale(k), (s[0], s[1] + m / scale(k))),
-        }
-    ],
-}
-
-
-@pytest.mark.parametrize(("argument", "members"), [(name, one) for name, several in WRONG.items() for one in several])
-def test_what_methods_return_is_checked(argument, members, monkeypatch):
-    """Nor is a release calibrated whose name is in the registry, but whose matrices are not what they should be."""
-    own = type("Mine", (Mine,), members)
-    with refused(argument):
-        releases.explicit(own(3))
-    monkeypatch.setitem(RELEASES, "mine", own)
-    with refused(argument):
-        calibrate(Budget(1.0, 0.1), n_syncs=3, release="mine")
+    with refused("mine"):
+        make(mine, 3)
+    monkeypatch.setitem(RELEASES, "own", mine)
+    with refused("mine"):
+        calibrate(Budget(1.0, 0.1), n_syncs=3, release="own")
 
 
 def prefix_sums(n):
@@ -211,25 +193,11 @@ def gamma_2(n, rounds):
     return s.sum()
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 16, 150])
-def test_the_bound_is_the_mean_singular_value(n):
-    """(ln S) / pi and a constant, if S is large."""
-    assert least_std(10**6) - least_std(10**5) == pytest.approx(math.log(10) / math.pi, abs=1e-4)
-    assert least_std(n) == pytest.approx(np.linalg.svd(prefix_sums(n), compute_uv=False).sum() / n, rel=1e-12)
-
-
 @pytest.mark.parametrize("name", ALL)
-def test_no_release_is_below_it(name):
-    """Nor below the optimum, where that is cheap to find."""
-    for n in (1, 2, 3, 7, 16, 64, 1000):
-        if n > 64 and name in ("Decaying", "BandMF"):
-            continue
+def test_no_release_is_below_the_optimum(name):
+    for n in (1, 2, 3, 7, 16):
         release = ALL[name](n)
-        r, c = math.sqrt(release.prefix_variance().max()), math.sqrt(release.sensitivity_sq())
-        assert relative_std(release) == pytest.approx(r * c / least_std(n), rel=1e-9)
-        assert relative_std(release) >= 1 - 1e-9
-        if n <= 16:
-            assert r * c >= gamma_2(n, 30) * (1 - 1e-9)
+        assert math.sqrt(release.largest_variance() * release.sensitivity_sq()) >= gamma_2(n, 30) * (1 - 1e-9)
 
 
 def weighted(release, decay):
