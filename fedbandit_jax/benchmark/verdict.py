@@ -48,7 +48,7 @@ class Verdict(Printed):
         return tuple(name for name, _, _, why in self._compared() if why)
 
     def __str__(self) -> str:
-        lines = [("task", "row", "+-", "again", "+-", "")]
+        lines: list[tuple[str, ...]] = [("task", "row", "+-", "again", "+-", "")]
         for name, one, two, why in self._compared():
             lines.append((name, *(f"{x:.3f}" for each in (one, two) for x in (each.score, each.error)), why))
         end = f"not repeated: {', '.join(self.far)}" if self.far else "repeated: all within 3 standard errors"

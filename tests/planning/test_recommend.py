@@ -111,15 +111,9 @@ def test_the_smallest_epsilon_within_the_demand_is_recommended(fake):
         assert {at(label) for label in screened} == {"0.5", "1", "4"}
         assert sorted(at(label) for label in longest if at(label)) == ["0.5"] * 2 + ["1"] * 2 + ["4"] * 2
         assert found.trade_off() in str(found)
+    assert f"{found.ratio(found.choices[-1]):.2f} times" in found.unmet()
+    assert found.choices[-1].label in found.unmet()
     assert len({one.label for one in found.candidates}) == len(found.candidates)
-
-
-def test_one_budget_may_be_refused_by_its_regret(fake):
-    assert plan(at_most=2.1).best.epsilon == 1.0
-    none = plan(at_most=1.9)
-    assert none.best is None
-    assert f"{none.ratio(none.choices[0]):.2f} times" in none.unmet()
-    assert none.choices[0].label in none.unmet()
 
 
 def test_the_intervals_of_the_best_hold_together(fake, monkeypatch):
