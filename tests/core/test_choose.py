@@ -18,14 +18,12 @@ from fedbandit_jax.engine.runners import Synchronous, batch, drawn
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 # On a sphere all arms are worth the same before anything is learned, and rounding would choose among them.
 GAP = fb.envs.gap(5, 6, 4)
-FORGETS = fb.algos.Forgetting(policy=fb.algos.UCB(), memory=fb.privacy.Discounted(0.5))
 FAMILIES = {
     "FedLinUCB": fb.algos.fed_lin_ucb(schedule=4),
     "LinUCB": fb.algos.LinUCB(),
     "FedUCB": fb.algos.fed_ucb(),
     "gossip": fb.algos.GossipFedUCB(graph=fb.networks.make("ring", 5)),
     "gossip, private": fb.algos.Gossip(graph=fb.networks.make("ring", 5), schedule=4, privacy=BUDGET),
-    "forgetting": fb.algos.Federated(policy=FORGETS, schedule=4),
     "lazy, private": fb.algos.private_fed_lin_ucb(BUDGET, schedule=4),
 }
 
@@ -47,7 +45,7 @@ def play(process, key):
 
 
 @pytest.mark.parametrize("few", deep([True, False], keep=(0,)), ids=["arms last", "agents last"])
-@pytest.mark.parametrize("family", deep(list(FAMILIES), keep=(0, 5)))
+@pytest.mark.parametrize("family", deep(list(FAMILIES), keep=(0,)))
 def test_stored_and_fused_agree(family, few, key, monkeypatch):
     """And groups of agents that add up: of two, the last of which has an agent too many, or of sixteen."""
     monkeypatch.setattr("fedbandit_jax.core.choose.LANES", 64 if few else 1)

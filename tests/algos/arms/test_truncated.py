@@ -68,6 +68,14 @@ def test_intervals_hold(trust):
     assert np.median(errors) > unaware[0, 2]
 
 
+def test_noise_grows_with_the_level():
+    """Discrete Laplace of scale 2 M / epsilon in units of reward: of the last batch is what is stated."""
+    bound = A.TruncatedSE(A.CDPSE(0.5, growth=4)).bind(ARMS.spec, 10**5)
+    last = np.flatnonzero(bound.protocol.users).max()
+    assert certify(bound).noise_std == pytest.approx(2**0.5 * 2 * bound.level[last] / 0.5, rel=1e-3)
+    assert "finite" in certify(bound).adjacency
+
+
 def test_flips_have_their_probability():
     """What is measured is what is stated, and three fifths of it are not."""
     sums = A.RRSE(1.0).bind(ARMS.spec, 40).protocol

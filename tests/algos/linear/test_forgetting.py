@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from helpers import Told, refused, workload
 
@@ -31,6 +32,26 @@ def test_the_policy_within_is_shown_weighted_sums():
         np.testing.assert_allclose(belief.within[4:], [*w[:, :-1].ravel(), *w[:, -1]], atol=1e-5)
         np.testing.assert_allclose(belief.within[:2], [k, a @ counts], rtol=1e-5)
         assert int(belief.rounds) == math.ceil(round(a @ counts / 2, 4))  # of two agents
+
+
+def test_arms_are_scored_alike_with_and_without_contexts():
+    """`scorer` has the width of `indices`, that of the weighted number of rounds, whatever the round is."""
+    policy = Forgetting(policy=UCB(), memory=Discounted(0.5)).bind(NoiseLaw(4, 3, np.zeros(5)))
+    belief, update = policy.start(3), jax.jit(policy.update)
+    for k in range(5):
+        sums = np.float32((k + 1) * np.eye(3)), np.ones(3, np.float32), np.float32(40 * (k + 1)), np.float32(0)
+        belief = update(np.int32(k), belief, Released(*sums))
+    contexts = np.random.default_rng(0).normal(size=(4, 2, 3)).astype(np.float32)
+
+    @jax.jit
+    def scored(belief, contexts):
+        offered = fb.Round(contexts)
+        prepared = policy.prepare(belief, offered, False)
+        scorer = policy.scorer(jnp.int32(50), prepared)
+        indices = policy.indices(jax.random.key(0), jnp.int32(50), prepared, offered)
+        return indices.T, scorer.worth(list(jnp.moveaxis(contexts, -1, 0)))
+
+    np.testing.assert_allclose(*scored(belief, contexts), rtol=1e-5)
 
 
 class Leaky(Discounted):
