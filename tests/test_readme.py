@@ -139,6 +139,7 @@ def test_what_a_page_names_exists(page):
         assert target.exists() or target == ROOT / "docs" / "api.rst", link  # docs/conf.py writes it
         headings = re.findall(r"^#+ (.*)$", target.read_text(), re.M) if section else []
         assert not section or section in map(anchor, headings), link
+    assert not re.search(r"!\[\s*\]", text), "a picture without words"
     for script in re.findall(r"python ((?:experiments|bench)/\w+\.py)", text):
         assert (ROOT / script).exists(), script
     for name in re.findall(r"\bfb\.((?:\w+\.)*\w+)", text):

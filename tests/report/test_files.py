@@ -275,7 +275,7 @@ def test_concat_takes_labels_or_seeds():
 
 
 def test_what_cannot_be_written_is_named(tmp_path):
-    """A folder, or a disk that is full in the middle; the old file stays, asks `engine/test_checkpoint.py`."""
+    """A folder, or a disk that is full in the middle; the old file stays, asks `engine/test_survival.py`."""
 
     def full(file):
         raise OSError(28, "No space left on device")
