@@ -17,7 +17,7 @@ from fedbandit_jax.privacy.integers import ring
 from fedbandit_jax.privacy.integers.noise import Asked, Noise, ServerNoise, SkellamNoise
 from fedbandit_jax.privacy.integers.ring import FINE, encode, on_grid
 
-USERS, RUNS, ALPHA, CELLS = (4, 16), 3000, 1e-4, 12
+USERS, RUNS, ALPHA, CELLS = (4, 16), 2000, 1e-4, 12
 
 
 @pytest.mark.parametrize("steps", [1, 1000, 2**24 - 1])
