@@ -190,6 +190,7 @@ def test_two_runs_cannot_have_one_checkpoint(tmp_path, faults, whole):
     faults["chunk", 1] = second
     same_runs(simulate(checkpoint=tmp_path / "run"), whole)
     assert steps(tmp_path) == 8
+    assert faults.counts == {"chunk": 8, "write": 8}  # none is written twice
 
 
 def test_chunks_that_take_long_shrink(monkeypatch, faults, whole):
