@@ -205,6 +205,15 @@ def test_what_is_summed(script, key, name, statistic):
     np.testing.assert_allclose(found, total, atol=6 * float(np.asarray(bound.stds).max()))
 
 
+def test_clipped_contributions_are_counted():
+    """Heavy-tailed rewards: as many as are outside the range that was declared."""
+    env = fb.envs.sphere(4, 3, 3, rewards="student_t", noise_std=1.0)
+    algo = A.Federated(schedule=5, privacy=P.Mechanism(BUDGET, statistic=P.Linear(low=-1, high=2)))
+    result = fb.simulate(env, algo, horizon=400, key=jax.random.key(0), seeds=2, progress=False)
+    share = result.counts["contributions clipped"][:, -1].mean() / 1600
+    assert 0.15 < share < 0.35  # of z + T_3 beyond [-1, 2], z about 1/2
+
+
 NO_STATISTICS = [  # what statistics cannot be
     (P.Statistic(), "must have the method contribution"),
     (own(lambda x, y: (1.0, x * y))(), "must return two numbers"),
