@@ -1,261 +1,325 @@
-"""What the figures of Chowdhury & Zhou (2023) share: their options, algorithms by name, and ratios of regret.
+"""Private multi-armed bandits beyond the papers: exact radii, least regret, best arms, heavy tails, corrupted users."""
 
-Letters: K arms, T users, p the failure probability of the confidence radii, s the scale of Skellam noise.
-"""
-
-from __future__ import annotations
-
-import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
-import tyro
-from authors_arms import RELEASED
-from curves import Curve, of_result, panels, pick, pm, quotient, ratio, the
-from drawing import CHANCE, Panel, Picture, Says, show
+from curves import Curve, against, along, final, panels, pick
+from drawing import LOGS, Experiment, Panel, Picture, dressed
 from options import Size
 from scipy.optimize import brentq
+from scipy.stats import binomtest
 
 import fedbandit_jax as fb
-from fedbandit_jax.core import random
+from fedbandit_jax.algos import CDPSE, RRSE, TruncatedSE
 
-HORIZONS = {"easy": 10**6, "hard": 10**7}
-A = fb.algos
-KINDS = A.SE, A.DPSE, A.CDPSE, A.LDPSE, A.DistDPSE, A.DistRDPSE, A.DistCDPSE, A.ShuffleDPSE
-VARIANTS = {kind.title: kind for kind in KINDS}
-LABELS = ("DP-SE", "Dist-DP-SE", "Dist-RDP-SE (s=10)", "Dist-RDP-SE (s=100)")  # of Figures 1 to 3
-LIGHTER = {"Dist-RDP-SE (s=100)": "#66C2A5"}  # than with s = 10
-HOW = {"theory": "radii of Lemma 2", "exact": "exact radii", "authors": "as the authors' code"}
-LARGE = 0.2  # standard error of a ratio that tells nothing
-FIRST = 1_000  # users up to whom nothing differs: all pull every arm equally often
+ARMS_EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0)
+NAMES: dict[str, Any] = {kind.title: kind for kind in (fb.algos.DistDPSE, fb.algos.DistRDPSE, fb.algos.DistCDPSE)}
+SE, PURE = "SE", "Dist-DP-SE"
+RADII = {"theory": "printed", "exact": "exact"}
+MARKERS = dict(zip(NAMES, "os^"))
+PALE = dict(zip((SE, *NAMES), ("#999999", "#F0A868", "#7FCFB3", "#E3B9D1")))  # printed radii
+TITLES = "the paper's ε: pure, Rényi or concentrated DP", "equal privacy: (ε, $10^{-6}$)-DP"
 
 
-@dataclasses.dataclass(frozen=True)
-class Claim:
-    """What the paper says of the regret of two algorithms at T: that the first has less, or that it matches the other.
-
-    Args:
-        one, other, says: labels, and the paper's words.
-        matches: whether it says that both have the same; seen where the ratio is 0.9 to 1.1.
-        below: the ratio of regrets that the paper's words ask for; seen where it is less by 2 errors.
-    """
-
-    one: str
-    other: str
-    says: str
-    matches: bool = False
-    below: float = 1.0
-
-    def holds(self, value: float, error: float) -> bool:
-        """Returns whether a ratio of regrets, first over second, is what the paper says."""
-        return 0.9 <= value <= 1.1 if self.matches else value < self.below - 2 * error
-
-    def seen(self, curves: Sequence[Curve]) -> str:
-        """Returns in how many panels it holds, and the ratios at T, if they vary much also without the largest."""
-        right, words = [], []
-        for letter, title in zip("abcdef", panels(curves)):
-            one, other = (the(curves, title, label).y[-1] for label in (self.one, self.other))
-            value, error = quotient(one, other)
-            right.append(self.holds(value, error))
-            words.append(f"({letter}) {pm(value, error)}")
-            if error > LARGE:
-                rest = np.arange(len(one)) != one.argmax()
-                words[-1] += f", without one of {len(one)} instances {ratio(one[rest], other[rest])}"
-        return f"{verdict(right)}; regret of {self.one} / {self.other}: {', '.join(words)}"
+def private(name: str, epsilon: float, radius: str = "exact") -> fb.Algorithm:
+    return NAMES[name](epsilon, radius=radius, delta=1e-6, name=f"{name}, {RADII[radius]} radius")
 
 
-def verdict(right: Sequence[bool]) -> str:
-    """Returns yes, no, or in how many of all cases."""
-    return {0: "no", len(right): "yes"}.get(sum(right), f"in {sum(right)} of {len(right)}")
-
-
-MATCHES = (  # of Figures 1 to 3
-    Claim("Dist-DP-SE", "DP-SE", "as T becomes large, the regret of Dist-DP-SE matches DP-SE's", matches=True),
-    Claim("Dist-RDP-SE (s=10)", "Dist-DP-SE", "Dist-RDP-SE gains considerably (a tenth), more at small ε", below=0.9),
-    Claim("Dist-RDP-SE (s=100)", "Dist-RDP-SE (s=10)", "the gain is higher for a larger s (a hundredth)", below=0.99),
-)
-
-
-def elimination(label: str, epsilon: float | None, released: bool = False, **options: Any) -> Any:
-    """Returns the algorithm of a curve, a name of `VARIANTS` maybe followed by "(s=10)".
-
-    Options that it does not have, as growth for DP-SE, are left out. If `released`, the noise is the one of the
-    authors' code, where that has any.
-    """
-    name, _, scale = label.removesuffix(")").partition(" (s=")
-    kind: Any = RELEASED.get(name, VARIANTS[name]) if released else VARIANTS[name]
-    known = {field.name for field in dataclasses.fields(kind)}
-    given = {**options, "epsilon": epsilon, **({"scale": float(scale)} if scale else {})}
-    return kind(name=label, **{key: value for key, value in given.items() if key in known})
-
-
-def calibrated(
-    label: str, epsilon: float, env: Any, horizon: int, search: Mapping[str, float], visits: int = 1, **options: Any
-) -> Any:
-    """Returns the algorithm with the epsilon of its own notion that makes so many sums together (epsilon, delta)-DP."""
+def of_equal_privacy(name: str, epsilon: float, env: fb.Environment, horizon: int) -> fb.Algorithm:
+    """Returns an algorithm whose own epsilon makes it (epsilon, 10^-6)-DP; under pure DP the two are the same."""
 
     def excess(own: float) -> float:
-        found = elimination(label, own, **options).certificate(env.spec, horizon)
-        together = {number: given for number, _, given, _ in found.visits} | {1: found.epsilon_exact or 0.0}
-        return together[visits] - epsilon
+        return (private(name, own).certificate(env.spec, horizon).epsilon_exact or 0) - epsilon
 
-    return elimination(label, brentq(excess, **search), **options)  # pyright: ignore[reportArgumentType]
+    return private(name, epsilon if name == PURE else brentq(excess, epsilon / 30, epsilon))  # pyright: ignore
 
 
-def given(label: str, certificates: Sequence[fb.privacy.Certificate]) -> str:
-    """Returns the epsilon that the noise of an algorithm gives in each panel, if it differs from the one asked for."""
-    shared = np.inf if label == "DP-SE" else 0.0  # of the authors' DP-SE, whose arms share one noise
-    values = [found.epsilon_exact or shared for found in certificates]
-    off = [abs(value - (found.epsilon or 0)) >= 0.01 * value for value, found in zip(values, certificates)]
-    at = f" at δ = {np.format_float_positional(certificates[0].delta)}" if certificates[0].delta else ""
-    return f"{label} ε = {', '.join(f'{value:.4g}' for value in values)}{at}" if all(values) and any(off) else ""
+def arms(options: Size) -> list[Curve]:
+    """Goes beyond Chowdhury & Zhou (2023): confidence radii from the exact law of the noise, and equal guarantees.
 
-
-def power(number: float) -> str:
-    """Returns a power of ten as mathematics."""
-    return f"$10^{{{np.log10(number):g}}}$"
-
-
-@dataclasses.dataclass(frozen=True)
-class ArmsSize(Size):
-    """Draw a figure about multi-armed bandits; the paper's size takes seconds and is therefore the default."""
-
-    SEEDS = (2, 20, 20)  # instances; the paper has 20
-    STRIDE = ("log", "log", "log")
-
-    def arguments(self, horizon: int) -> dict[str, Any]:
-        """Returns arguments of `fb.sweep` for T = `horizon`."""
-        return self.run(min(horizon, 20_000), horizon, horizon)
-
-
-@dataclasses.dataclass(frozen=True)
-class RadiusOptions(ArmsSize):
-    """Draw a figure about multi-armed bandits; the paper's size takes seconds and is therefore the default.
-
-    Args:
-        radius: how confidence radii are computed: theory is the paper's Lemma 2, exact uses the law of the noise.
+    (a) Regret against the paper's epsilon, which is a different promise under pure, Renyi and concentrated DP, with the
+    radius as printed and with that from the exact law of the same noise. (b) The same, each with just the noise that it
+    needs for (epsilon, delta)-DP, delta = 10^-6 = 1/T. chowdhury2023_delta has other delta.
     """
+    run, env = options.ends(20_000, 10**6, 10**6, seeds=(2, 20, 20), store=None), fb.envs.arms(10, instance="easy")
+    horizon, epsilons = run["horizon"], ARMS_EPSILONS[:: options.pick(5, 1, 1)]
+    plain = [fb.algos.SE(radius=radius, name=f"SE, {word} radius") for radius, word in RADII.items()]
+    printed = [private(name, 1.0, radius) for radius in RADII for name in NAMES]
+    across = options.sweep(env, [*plain, *printed], grid={"epsilon": epsilons}, **run)
+    equal = {f"{name} {e}": of_equal_privacy(name, e, env, horizon) for name in NAMES for e in epsilons}
+    fair = options.sweep(env, {SE: plain[1], **equal}, **run)
+    curves = []
+    for one in against(across, "epsilon", f"{TITLES[0]}; T = {horizon:,}"):
+        curves.append(one.but(style=PALE[of(one)]) if "printed" in one.label else one)
+    title = f"equal privacy: (ε, 1e-06)-DP, exact radius; T = {horizon:,}"
+    for name in (SE, *NAMES):
+        ones = [fair[SE if name == SE else f"{name} {epsilon}"] for epsilon in epsilons]
+        x = epsilons if name == SE else [one.certificate.epsilon_exact for one in ones]
+        curves.append(along(title, f"{name}, exact radius", x, ones, fb.plotting.colour(ones[0])))
+    return curves
 
-    radius: Literal["theory", "exact"] = "theory"
 
-    @property
-    def variant(self) -> str:
-        return self.radius
-
-    @property
-    def how(self) -> str:
-        """Returns the words for the version in titles."""
-        return HOW[self.variant]
+def of(one: Curve) -> str:
+    """Returns the algorithm of a curve, without its radius."""
+    return one.label.partition(",")[0]
 
 
-@dataclasses.dataclass(frozen=True)
-class ArmsOptions(RadiusOptions):
-    """Draw a figure of Chowdhury & Zhou (2023); the paper's size takes seconds and is therefore the default.
+def draw_arms(curves: list[Curve]) -> Picture:
+    both, shown = [pick(curves, panel) for panel in panels(curves)], []
+    for title, ones in zip(TITLES, both):
+        ones = sorted(ones, key=lambda one: (SE, *NAMES).index(of(one)))
+        ones = [one.but(style=f"{one.style} {MARKERS.get(of(one), '')}") for one in ones]
+        shown.append(Panel(ones, title, "ε", spread=0.02, xticks=ARMS_EPSILONS, **LOGS))
+        shown[-1].open = lambda one: "printed" in one.label
+    setting = f"""10 easy arms and T = 1,000,000. Mean of {curves[0].n_seeds} instances ± one standard error (SE:
+        the band). All private curves are certified, and SE is not private"""
+    return Picture(
+        shown, "At equal privacy Dist-DP-SE has the least regret", setting, ylabel="regret at T", grid=dict(sharey=True)
+    )
 
-    Args:
-        version: ours has the noise of the theorems and batches of 2^b users, as printed. released is what the authors'
-            code does: batches of 4^b users, and noise whose certificate says what epsilon it really gives.
+
+INSTANCES = {"5 arms": (0.75, 0.625, 0.5, 0.375, 0.25), "10 close arms": (0.55, *[0.45] * 9)}
+EPSILONS, HORIZONS = (0.1, 0.3, 1.0, 3.0, 10.0), (10**6, 10**7)
+OPTIMAL_LOOKS = {
+    "Phased KL-UCB": "#332288 o",
+    "Phased IMED": "#332288 v",
+    "AdaC-UCB": "#882255 <",
+    "CDP-SE, exact radius": "#E69F00 s",
+    "CDP-SE": "#E69F00 D",
+    "DP-SE": "#0072B2 ^",
+}
+
+
+def of_sums(epsilon: float) -> list[fb.Algorithm]:
+    """Returns the algorithms at one epsilon, with noise at a trusted server."""
+    sums = fb.algos.CDPSE(epsilon, radius="exact", name="CDP-SE, exact radius")
+    one_arm = fb.algos.PhasedKLUCB(sums), fb.algos.PhasedIMED(sums), fb.algos.AdaCUCB(sums)
+    return [*one_arm, sums, fb.algos.CDPSE(epsilon), fb.algos.DPSE(epsilon)]
+
+
+def against_epsilon(
+    options: Size, make: Callable[[float], list[fb.Algorithm]], fresh: int, unit: Any, longest: int = 10**6
+) -> list[Curve]:
+    """Returns regret over a unit (means, epsilon, T) by instance and algorithm, all certified at epsilon."""
+    horizon, curves = options.pick(longest // 50, longest, longest), []
+    run: dict[str, Any] = dict(horizon=horizon, stride=horizon, key=jax.random.key(options.seed + fresh))
+    epsilons = EPSILONS[: options.pick(2, 5, 5)]
+    for title, means in INSTANCES.items():
+        env, found = fb.envs.arms(means=means, rewards="bernoulli"), {}
+        for epsilon in epsilons:
+            result = fb.sweep(env, make(epsilon), seeds=options.pick(2, 100, 100), **run)
+            for label in result:
+                certificate = result[label].certificate
+                assert certificate.claim == "certified"
+                assert (certificate.epsilon_exact or 0) <= epsilon * (1 + 1e-6)
+                found.setdefault(label, []).append(final(result[label], each=unit(means, epsilon, horizon)))
+        curves += [Curve(title, label, epsilons, regret, note=f"T = {horizon:,}") for label, regret in found.items()]
+    return curves
+
+
+def optimal_arms(options: Size) -> list[Curve]:
+    """Draws the regret of private multi-armed algorithms over the least that any can have as T grows, against epsilon.
+
+    The least regret is the sum over arms of gap log T / d(mean, best mean), with d of Azize et al. (2025) for pure DP
+    at a trusted server. At a finite T regret may be smaller. Every sum has discrete Laplace noise. With secure
+    aggregation (`DistDPSE`) it has the same law.
     """
-
-    version: Annotated[Literal["ours", "authors"], tyro.conf.arg(name="as")] = "ours"
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.version == "authors" and self.radius == "exact":
-            raise SystemExit("--as authors has the radii of the paper, so --radius must be theory")
-
-    @property
-    def variant(self) -> str:
-        return "authors" if self.version == "authors" else self.radius
+    found = (against_epsilon(options, of_sums, 2030, fb.algos.regret_lower_bound, longest) for longest in HORIZONS)
+    return [one.but(panel=f"{one.panel}, {one.note}", note="") for curves in found for one in curves]
 
 
-def random_arms(env: Any, run: dict[str, Any]) -> np.ndarray:
-    """Returns the mean regret of a user who pulls any arm, in each of the instances of a run (S,)."""
-    keys = random.of_seeds(run["key"], np.arange(run["seeds"]))
-    means = jax.vmap(lambda key: env.means(env.init(random.stream(key, "world"))))(keys)
-    return np.asarray(means.max(1) - means.mean(1), float)
+def by_instance(curves: list[Curve], looks: dict[str, str], **more: Any) -> list[Panel]:
+    """Returns a panel of regret against epsilon for every instance."""
+    found = ((title, dressed(pick(curves, title), looks)) for title in panels(curves))
+    return [Panel(ones, title, "ε", xticks=ones[0].x, **LOGS, **more) for title, ones in found]
 
 
-def draw(
-    asked: ArmsOptions,
-    worlds: Mapping[str, tuple[str, Any, int, float]],
-    where: Sequence[str],
-    size: str,
-    drawn: str = "instances",
-    labels: Sequence[str] = LABELS,
-    claims: Sequence[Claim] = MATCHES,
-    growth: int = 4,
-) -> None:
-    """Draws panels side by side, below them regret in units of that of one algorithm, and says what the paper claims.
+def draw_optimal_arms(curves: list[Curve]) -> Picture:
+    shown = by_instance(curves, OPTIMAL_LOOKS, level={"lower bound, as T grows": 1})
+    setting = f"""Bernoulli arms, {curves[0].n_seeds} seeds, mean ± s.e. All are certified: ε-DP with a trusted
+        server. 5 arms have means 0.75 to 0.25, and of 10 close arms one has 0.55 and nine have 0.45"""
+    return Picture(
+        shown, "Remembering sums comes near the least regret", setting, shape=(2, 2), ylabel="regret over lower bound"
+    )
 
-    Args:
-        asked: the options of the command line.
-        worlds: letter of a panel -> words, environment, T and epsilon.
-        where, size: in which figure, for a panel and for all, and T beside the paper's.
-        drawn: what differs between seeds.
-        labels, claims: names of the algorithms, and what the paper says of them.
-        growth: factor between the sizes of batches with --as authors.
+
+THOMPSON_LOOKS = {
+    "Thompson, constant": "#56B4E9 o",
+    "Thompson, factor": "#0072B2 s",
+    "Phased Thompson": "#CC79A7 ^",
+    "AdaC-UCB": "#882255 <",
+    "Phased KL-UCB": "#332288 v",
+    "Phased IMED": "#332288 o",
+    "Thompson, not private": "#666666 -- D",
+}
+
+
+def of_samples(epsilon: float) -> list[fb.Algorithm]:
+    """Returns the algorithms at one epsilon, with a trusted server."""
+    thompson = fb.algos.ThompsonArms(epsilon, delta=1e-6)
+    sums = fb.algos.CDPSE(epsilon, radius="exact")
+    return [
+        thompson.replace(first=max(100, round(30 / epsilon)), name="Thompson, constant"),
+        thompson.replace(first=max(100, round(100 / epsilon)), inflate="factor", name="Thompson, factor"),
+        fb.algos.PhasedThompson(sums),
+        fb.algos.AdaCUCB(sums),
+        fb.algos.PhasedKLUCB(sums),
+        fb.algos.PhasedIMED(sums),
+    ]
+
+
+def private_thompson(options: Size) -> list[Curve]:
+    """Compares Thompson sampling that is private by its own samples with algorithms that add noise to sums once.
+
+    Ours, after Ou, Avella Medina & Cummings (2024): every sample of a posterior is a Gaussian mechanism. The variance
+    of samples grows by a constant (ours) or by a factor (theirs) until the budget holds. An arm starts with 100 users
+    or more for Thompson sampling, which was chosen on other seeds.
     """
-    version: dict[str, Any] = dict(released=True, growth=growth) if asked.version == "authors" else {}
-
-    def measure() -> list[Curve]:
-        curves, certificates = [], {label: [] for label in labels}
-        for letter, (words, env, horizon, epsilon) in worlds.items():
-            run = asked.arguments(horizon)
-            size = f"K = {env.spec.n_arms}, T = {power(run['horizon'])}, p = 0.1, {asked.how}"
-            title = f"{where[0]} ({letter}): {words}, ε = {epsilon:g}\n{size}"
-            algos = [elimination(label, epsilon, radius=asked.radius, **version) for label in labels]
-            result = asked.sweep(env, algos, title=title, **run)
-            for label, found in certificates.items():
-                found.append(result[label].certificate)
-                print(f"  {label}: {found[-1].claim}, {found[-1].reason}")
-            curves += of_result(result, title)
-            x = curves[-1].x
-            curves.append(Curve(title, CHANCE, x, x[:, None] * random_arms(env, run), "#999999 :"))
-        found = [given(*one) for one in certificates.items()]
-        return [*curves, Curve("words", "; ".join(filter(None, found)), [0], [0])]
-
-    def picture(curves: list[Curve]) -> Picture:
-        *curves, words = curves
-        above, below, n, unit = [], [], curves[0].n_seeds, claims[0].other
-        axes: dict[str, Any] = dict(kind="lines", xscale="log", yscale="log")
-        for title in panels(curves):
-            *ones, chance = pick(curves, title)
-            ones, base = [dressed(one, mark) for one, mark in zip(ones, "osD^v")], the(curves, title, unit)
-            axes["xlim"] = (FIRST, base.x[-1])
-            averages, words_above = [one.per(one.x) for one in [*ones, chance]], title.partition(": ")[2]
-            above.append(Panel(averages, words_above.partition(", p")[0], label="{label}: {note}", **axes))
-            below.append(Panel([one.over(base.y) for one in ones], "", "user $t$", label="", **axes))
-        above[0].axes["ylabel"] = "time-average regret, Reg$(t)/t$"
-        below[0].axes["ylabel"] = f"regret over {unit}'s"
-        shown = f"{size}, {n} {drawn}, ± one standard error"
-        says = [Says("".join(where), one.says, shown, one.seen(curves)) for one in claims]
-        noise = f". The noise gives, by panel: {words.label.replace('inf', '∞')}" if words.label else ""
-        says[-1] = dataclasses.replace(says[-1], seen=says[-1].seen + noise)
-        how = asked.how
-        if version and (ours := [label for label in labels if label.partition(" (")[0] not in RELEASED]):
-            how += f", which has no {' and no '.join(ours)} (these are ours)"
-        setting = f"Mean of {n} {drawn} ± one standard error, {how}. Radii fail with p = 0.1"
-        grid, title = dict(height_ratios=(2, 1), sharex="col"), "Private elimination: regret over time, and ratios"
-        return Picture([*above, *below], title, setting, says, height=5, shape=(2, len(above)), grid=grid)
-
-    show(asked, measure, picture)
+    curves = against_epsilon(options, of_samples, 2060, lambda *_: 1.0)
+    plain = fb.algos.ThompsonArms(1e6, growth=1.2, name=list(THOMPSON_LOOKS)[-1])
+    for title, means in INSTANCES.items():
+        env, first = fb.envs.arms(means=means, rewards="bernoulli"), next(one for one in curves if one.panel == title)
+        horizon, key = options.pick(20_000, 10**6, 10**6), jax.random.key(options.seed + 2060)
+        free = final(fb.simulate(env, plain, horizon=horizon, stride=horizon, key=key, seeds=first.n_seeds))
+        curves.append(first.but(label=plain.name, y=[free] * len(first.x)))
+    return sorted(curves, key=lambda one: list(INSTANCES).index(one.panel))
 
 
-def dressed(one: Curve, mark: str) -> Curve:
-    """Returns a curve in its own colour with this mark, and with a note of what is asked for if nothing is claimed."""
-    colour, line, *_ = one.style.split()
-    note = one.note.replace("claim, ", "claim, asked for ")
-    return one.but(style=f"{LIGHTER.get(one.label, colour)} {line} {mark}", note=note)
+def draw_private_thompson(curves: list[Curve]) -> Picture:
+    setting = f"""Bernoulli arms, {curves[0].note}, {curves[0].n_seeds} seeds, mean ± s.e. Solid curves are
+        certified with a trusted server: (ε, 10⁻⁶)-DP for constant and factor, and ε-DP for the others. 5 arms have
+        means 0.75 to 0.25, and of 10 close arms one has 0.55 and nine have 0.45"""
+    return Picture(
+        by_instance(curves, THOMPSON_LOOKS), "A sample pays every time, a sum once", setting, ylabel="regret"
+    )
 
 
-def time_average(number: int, instances: Sequence[tuple[str, float]], doc: str | None, **more: Any) -> None:
-    """Draws Figure `number`, whose panels have easy or hard instances and an epsilon, as `draw` does."""
-    worlds = {
-        letter: (f"{kind} instances", fb.envs.arms(10, instance=kind), HORIZONS[kind], epsilon)
-        for letter, (kind, epsilon) in zip("abc", instances)
-    }
-    where = f"Fig. {number}", ", Section 7, Appendix J"
-    draw(tyro.cli(ArmsOptions, description=doc), worlds, where, "T as printed", **more)
+BEST_ARM_EPSILONS = (0.1, 1.0, 10.0)
+FAILURE = 0.05
+BUDGETS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # of users, in units of T*
+RECORD = {"recommended": fb.record.final(fb.record.recommended)}
+USERS, ERRORS, ROUNDS, TOP = "users", "errors", "rounds", "Top Two"
+BEST_LOOKS = {TOP: "#332288 o", "elimination": "#E69F00 s"}
+BEST_LOOKS |= {"ε = 0.1": "#0072B2 o", "ε = 1": "#009E73 s", "ε = 10": "#D55E00 ^"}
+
+
+def eliminated(env: Any, epsilon: float, **run: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Returns when each seed has one active arm, at most T, and rounds of communication by then."""
+    algo = fb.algos.CDPSE(epsilon, radius="exact", failure=FAILURE / 3)  # the same promise as the others
+    result = fb.simulate(env, algo, stride="log", **run)
+    done = result.counts["eliminations"] == env.spec.n_arms - 1
+    first = np.where(done.any(1), result.rounds[done.argmax(1)], run["horizon"])
+    return first, result.communication["rounds"][:, -1]
+
+
+def best_arm(options: Size) -> list[Curve]:
+    """Draws how many users private searches for the best arm need, and how often they are wrong, against epsilon.
+
+    In the limit of rare errors an epsilon-DP algorithm of a trusted server needs T* log(1 / delta) users or more on
+    average, with the characteristic time T* by Jourdan & Azize (2025). Elimination is from Chowdhury & Zhou (2023); its
+    end is read at recorded rounds, up to 4 % late. Every sum has discrete Laplace noise.
+    """
+    horizon, seeds = options.pick(20_000, 10**6, 10**6), options.pick(2, 200, 2_000)
+    run: dict[str, Any] = dict(horizon=horizon, key=jax.random.key(options.seed + 2063), seeds=seeds)
+    epsilons, curves = BEST_ARM_EPSILONS[: options.pick(2, 3, 3)], []
+    for title, means in INSTANCES.items():
+        env, wrong = fb.envs.arms(means=means, rewards="bernoulli"), 0.0
+        found: dict[str, list[tuple[np.ndarray, ...]]] = {TOP: [], "elimination": []}
+        for epsilon in epsilons:
+            sums, unit = fb.algos.CDPSE(epsilon), fb.algos.characteristic_time(means, epsilon)
+            result = fb.simulate(env, fb.algos.TopTwo(sums, failure=FAILURE), stride=horizon, record=RECORD, **run)
+            assert result.certificate.claim == "certified"
+            best = fb.best_arm(result)
+            wrong = max(wrong, binomtest(int((best.stopped & ~best.right).sum()), seeds).proportion_ci().high)
+            found[TOP].append((best.rounds / unit / -np.log(FAILURE), best.communication))
+            until, rounds = eliminated(env, epsilon, **run)
+            found["elimination"].append((until / unit / -np.log(FAILURE), rounds))
+            errors = []
+            for users in (round(budget * unit) for budget in BUDGETS):
+                once: dict[str, Any] = run | dict(horizon=users, stride=users, record=RECORD)
+                errors.append(~fb.best_arm(fb.simulate(env, fb.algos.SequentialHalving(sums), **once)).right)
+            curves.append(Curve(f"{ERRORS}, {title}", f"ε = {epsilon:g}", BUDGETS, errors))
+        note = f"wrong in at most {100 * wrong:.1f} % (upper ends of 95 % intervals)"
+        for label, values in found.items():
+            for kind, y in zip((USERS, ROUNDS), zip(*values)):
+                curves.append(Curve(f"{kind}, {title}", label, epsilons, y, note=note if label == TOP else ""))
+    return curves
+
+
+def draw_best_arm(curves: list[Curve]) -> Picture:
+    shown = []
+    for title in INSTANCES:
+        users, errors = (dressed(pick(curves, f"{kind}, {title}"), BEST_LOOKS) for kind in (USERS, ERRORS))
+        words = title, "ε", "users over T* log(1 / δ)"
+        shown.append(Panel(users, *words, xticks=users[0].x, level={"lower bound, for rare errors": 1}, **LOGS))
+        words = f"sequential halving, {title}", "budget over T*", "share of wrong arms"
+        shown.append(Panel(errors, *words, xscale="log", xticks=BUDGETS, spread=0.04))
+    setting = f"""Bernoulli arms, δ = {FAILURE}, {curves[0].n_seeds} seeds, mean ± s.e. All are certified: ε-DP with
+        a trusted server. T* is the characteristic time. 5 arms have means 0.75 to 0.25, and of 10 close arms one
+        has 0.55"""
+    return Picture(shown, "Evidence stops early; halving needs few rounds", setting, shape=(2, 2))
+
+
+TAILS = fb.envs.arms(means=[1.0, 0.82, 0.5], rewards="pareto", shape=[2.2, 10.0, 10.0])  # E X^2 <= 3.3
+PAIR = fb.envs.arms(means=[1.0, 0.2], rewards="pareto", shape=3.0)  # E X^2 <= 1.34
+STAGES, SHARES = ("rewards", "messages"), (0.003, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3)
+LEVELS = {"fixed level 4": 4.0, "fixed level 16": 16.0, "growing level": None}
+ROBUST_LOOKS = dict(zip(["clipped to [0, 1]", *LEVELS], ("#0072B2 s", "#E69F00 D", "#009E73 ^", "#882255 o")))
+ROBUST_LOOKS |= {
+    "nobody corrupted": "#332288 P",
+    "rewards corrupted": "#56B4E9 <",
+    "messages corrupted": "#D55E00 v",
+}
+PANELS = {"heavy tails": "ε", "1 % corrupted, in radii": "ε", "corrupted, not in radii": "share of users"}
+
+
+def robust_arms(options: Size) -> list[Curve]:
+    """Draws the regret of private arms with heavy tails, and with users who are corrupted before or after
+    privatisation.
+
+    Truncation, radii and this setting are ours, after the abstracts of Wu et al. (2023) and Zhou & Zhang (2024).
+    """
+    found: dict[tuple[str, str], dict[float, Any]] = {}
+    tails, known, unknown = PANELS
+
+    def play(panel: str, x: float, env: fb.Environment, algos: Sequence[Any], horizon: int) -> None:
+        horizon, key = options.pick(2_000, horizon, horizon), jax.random.key(options.seed + 2302)
+        result = fb.sweep(env, algos, horizon=horizon, stride=horizon, key=key, seeds=options.pick(2, 32, 100))
+        for label in result:
+            assert result[label].certificate.claim == "certified"
+            found.setdefault((panel, label), {})[x] = final(result[label])
+
+    for epsilon in (0.25, 0.5, 1.0, 2.0, 4.0)[: options.pick(2, 5, 5)]:
+        sums, bits = CDPSE(epsilon, name="clipped to [0, 1]"), RRSE(epsilon)
+        cut = [TruncatedSE(sums, moment=3.3, level=level, name=name) for name, level in LEVELS.items()]
+        play(tails, epsilon, TAILS, [sums, *cut], 10**6)
+        robust = TruncatedSE(bits, moment=1.34, name="nobody corrupted")
+        play(known, epsilon, PAIR, [robust], 10**7)
+        one = robust.replace(corruption=0.01)
+        both = [one.replace(sums=bits.replace(corrupted=what), name=f"{what} corrupted") for what in STAGES]
+        play(known, epsilon, fb.envs.contaminate(PAIR, 0.01, favoured=1), both, 10**7)
+    for share in SHARES[: options.pick(2, 7, 7)]:
+        both = [RRSE(0.5, corrupted=what, name=f"{what} corrupted") for what in STAGES]
+        play(unknown, share, fb.envs.contaminate(PAIR, share, favoured=1), both, 10**6)
+    return [Curve(*where, list(by), list(by.values())) for where, by in found.items()]
+
+
+def draw_robust_arms(curves: list[Curve]) -> Picture:
+    shown = []
+    for title, xlabel in PANELS.items():
+        ones = dressed(pick(curves, title), ROBUST_LOOKS)
+        shown.append(Panel(ones, title, xlabel, xticks=ones[0].x[:: len(ones[0].x) // 6 + 1], **LOGS))
+    about = "(a) has a trusted server, and T = 10^6. In (b, c) users flip bits, with T = 10^7 and 10^6, ε = 0.5 in (c)"
+    setting = f"Pareto rewards, {curves[0].n_seeds} seeds, mean ± s.e. All are certified, ε-DP. {about}"
+    return Picture(shown, "Corrupted messages hurt more than rewards", setting, ylabel="regret")
+
+
+FIGURES = {
+    "beyond_arms": Experiment(arms, draw_arms),
+    "optimal_arms": Experiment(optimal_arms, draw_optimal_arms),
+    "private_thompson": Experiment(private_thompson, draw_private_thompson),
+    "best_arm": Experiment(best_arm, draw_best_arm),
+    "robust_arms": Experiment(robust_arms, draw_robust_arms),
+}

@@ -1,22 +1,9 @@
-"""The numbers behind a picture: measured, kept as a small CSV beside it, read again, and fitted.
-
-A picture is drawn from its CSV alone, and `--redraw` needs no run. The first line of the CSV has the command, and a
-digest of the script, of the other lines and of the picture. Then comes the caption. A test compares the three: none can
-change without the others.
-"""
+"""The numbers behind a picture: curves of results, their errors, and fits to them."""
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import hashlib
-import io
-import itertools
-import os
-import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -25,19 +12,8 @@ from scipy import stats
 
 import fedbandit_jax as fb
 
-HERE = Path(__file__).parent
-COLUMNS = ("panel", "label", "style", "note", "x", "y")
 CHANCE = "uniform play"
 POINTS = 40  # recorded rounds of a curve that are kept
-DATA = ("--movielens", "--mslr")  # options whose value is a folder of one machine, and is not kept
-SHARED = ("curves", "drawing", "options")  # modules of helpers, whose code is in no digest
-PAPERS = {  # how names of scripts begin -> paper
-    "zhou2024": "Zhou & Chowdhury (2024)",
-    "leak": "Zhou & Chowdhury (2024)",
-    "dubey2020": "Dubey & Pentland (2020)",
-    "chowdhury2023": "Chowdhury & Zhou (2023)",
-    "liu2022": "Liu et al. (2022)",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,10 +75,6 @@ class Curve:
         value = self.mean[:, None] / mean
         return self.but(y=value + (self.y - value * unit) / mean)
 
-    def at(self, x: float) -> np.ndarray:
-        """Returns the values of the seeds (S,) at a point."""
-        return self.y[list(self.x).index(x)]
-
     def said(self, i: int = -1) -> str:
         """Returns a mean with its standard error as text, "1,234 ± 56"."""
         return f"{self.mean[i]:,.0f} ± {self.error[i]:,.0f}"
@@ -125,11 +97,6 @@ def of_result(result: fb.Result, panel: str, *, each: float = 1.0) -> list[Curve
         )
         for label, style in fb.plotting.styles(result).items()
     ]
-
-
-def paper(name: str) -> str:
-    """Returns the paper of a script or of its picture, "" if it goes beyond the papers."""
-    return PAPERS.get(name.partition("_")[0], "")
 
 
 def final(result: fb.Result, *, each: float = 1.0) -> np.ndarray:
@@ -212,14 +179,6 @@ def gathered(points: Iterable[tuple[str, str, float, Any, str]], looks: Mapping[
     return curves
 
 
-def interval(values: np.ndarray) -> tuple[float, float]:
-    """Returns the mean of values (S,) and half of its 95 % interval by Student's t; nan for one value."""
-    if len(values) < 2:
-        return float(values.mean()), float("nan")
-    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-    return float(values.mean()), float(half)
-
-
 def mean_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the mean over seeds, which are the first axis, and its standard error."""
     return values.mean(0), values.std(0, ddof=1) / np.sqrt(len(values))
@@ -243,11 +202,6 @@ def exponent(curve: Curve, kept: slice = slice(None)) -> tuple[float, float]:
     return whole, float(stats.t.ppf(0.975, n - 1) * error)
 
 
-def steps(curve: Curve) -> str:
-    """Returns the powers p of y ~ x^p from each point to the next, of means: they differ where y is no power of x."""
-    return ", ".join(f"{p:.3f}" for p in np.diff(np.log(curve.mean)) / np.diff(np.log(curve.x)))
-
-
 def quotient(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     """Returns the mean of paired values a (S,) over the mean of b, and the standard error of the linearised ratio."""
     value = a.mean() / b.mean()
@@ -262,25 +216,6 @@ def pm(mean: Any, error: Any, digits: int = 2) -> str:
 def ratio(a: np.ndarray, b: np.ndarray) -> str:
     """Returns the quotient of paired values with its standard error as text."""
     return pm(*quotient(a, b))
-
-
-def ratios(curves: Iterable[Curve], one: str, other: str) -> str:
-    """Returns last values of one label over another, panel by panel."""
-    found = [ratio(a.y[-1], b.y[-1]) for a in pick(curves, label=one) for b in pick(curves, a.panel, other)]
-    return f"{one} / {other} {', '.join(found)}"
-
-
-def verdict(better: np.ndarray, worse: np.ndarray) -> str:
-    """Returns whether one has less than the other, both (S,), by differences of paired seeds with 95 % confidence."""
-    mean, half = interval(worse - better)
-    found = "holds" if mean > half else "reversed" if mean < -half else "undecided"
-    return f"{found}, by {mean:,.0f} ± {half:,.0f}"
-
-
-def verdicts(ends: Mapping[str, np.ndarray], pairs: Iterable[tuple[str, str]]) -> str:
-    """Returns `verdict` of pairs of labels, as far as they are there, given the values of seeds by label."""
-    found = [f"{a} < {b} {verdict(ends[a], ends[b])}" for a, b in pairs if {a, b} <= ends.keys()]
-    return "; ".join(found) + " (95 %)"
 
 
 def random_play(env: Any, seed: int = 0) -> float:
@@ -305,93 +240,3 @@ def along(panel: str, label: str, x: Any, results: Iterable[fb.Result], style: s
 def sent(result: fb.Result) -> np.ndarray:
     """Returns the final number of uploads and downloads (S,) of the one algorithm of a result."""
     return result.communication["rounds"][:, -1]
-
-
-def written(curves: Sequence[Curve]) -> str:
-    """Returns curves as the text of a CSV; values have five digits."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(COLUMNS)
-    for one in curves:
-        for x, y in zip(one.x, one.y):
-            values = " ".join(f"{value:.5g}" for value in y)
-            rows.writerow([one.panel, one.label, one.style, one.note, f"{x:.10g}", values])
-    return text.getvalue()
-
-
-def parsed(text: str) -> list[Curve]:
-    """Returns the curves of a CSV; lines that begin with # are skipped."""
-    found: dict[tuple[str, ...], list[tuple[float, list[float]]]] = {}
-    for row in csv.DictReader(io.StringIO(re.sub(r"\A(#.*\n)+", "", text))):
-        key = (row["panel"], row["label"], row["style"], row["note"])
-        found.setdefault(key, []).append((float(row["x"]), [float(value) for value in row["y"].split()]))
-    return [
-        Curve(panel, label, np.array([x for x, _ in points]), np.array([y for _, y in points]), style, note)
-        for (panel, label, style, note), points in found.items()
-    ]
-
-
-def digest(script: Path, numbers: str, picture: bytes) -> str:
-    """Returns the digest of a script with the modules beside it that it imports, of the numbers and of the picture."""
-    sources, seen = [script], set()
-    whole = hashlib.sha256()
-    while sources:
-        source = sources.pop(0)
-        if source in seen:
-            continue
-        seen.add(source)
-        text = source.read_text(encoding="utf-8")
-        whole.update(text.encode())
-        names = sorted(set(re.findall(r"^(?:from|import) (\w+)", text, re.MULTILINE)) - set(SHARED))
-        sources += [other for name in names if (other := script.parent / f"{name}.py").exists()]
-    whole.update(numbers.encode())
-    whole.update(picture)
-    return whole.hexdigest()[:32]
-
-
-def numbers_of(path: Path) -> Path:
-    """Returns the CSV that a picture is drawn again from: that in its folder, else that in experiments/figures."""
-    return path if path.exists() else HERE / "figures" / path.name
-
-
-def keep(picture: Path, curves: Sequence[Curve], caption: str = "") -> Path:
-    """Writes the CSV of a picture that was just drawn, with command, digest and caption, and returns its path."""
-    script = Path(str(sys.modules["__main__"].__file__)).resolve()
-    options = [word for word in sys.argv[1:] if word not in ("--redraw", "--commit")]
-    options = [word for i, word in enumerate(options) if "--out" not in (word, *options[i - 1 : i])]
-    options = " ".join("DIR" if i and options[i - 1] in DATA else word for i, word in enumerate(options))
-    words = "".join(f"# {line}\n" for line in caption.splitlines())
-    numbers, path = words + written(curves), picture.with_suffix(".csv")
-    command = f"python experiments/{script.name} {options}".strip()
-    if "--redraw" in sys.argv and (made := numbers_of(path)).exists():  # by the run with these seeds
-        command = head(made)[0]
-    if path.is_symlink() or (path.exists() and not path.read_bytes().startswith(b"# python experiments/")):
-        names = (picture.with_suffix(f".{i}.csv") for i in itertools.count(1))
-        path = next(one for one in names if not os.path.lexists(one))
-    path.write_text(f"# {command} | {digest(script, numbers, picture.read_bytes())}\n{numbers}", encoding="utf-8")
-    return path
-
-
-def head(path: Path) -> tuple[str, list[str]]:
-    """Returns the command and the lines of the caption of a CSV."""
-    lines = []
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            if not line.startswith("# "):
-                break
-            lines.append(line[2:].strip())
-    return lines[0].rpartition(" | ")[0], lines[1:]
-
-
-def stale(path: Path) -> str | None:
-    """Returns what is wrong with the picture of a CSV, or None: script, numbers and picture belong together."""
-    first, _, numbers = path.read_text(encoding="utf-8").partition("\n")
-    found = re.fullmatch(r"# python experiments/(\w+\.py)(?: .*)? \| (\w+)", first)
-    if not found:
-        return f"{path.name}: its first line must have the command and a digest, got {first!r}"
-    script, picture = HERE / found[1], path.with_suffix(".png")
-    if not script.exists() or not picture.exists():
-        return f"{path.name}: {script.name} and {picture.name} must exist"
-    if digest(script, numbers, picture.read_bytes()) != found[2]:
-        return f"{path.name}: {script.name}, the numbers or the picture have changed since they were made together"
-    return None

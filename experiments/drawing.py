@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-import curves as kept
 import matplotlib.pyplot as plt
 import numpy as np
-import tyro
 from curves import CHANCE, Curve, the
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -27,7 +23,7 @@ from matplotlib.ticker import (
     NullFormatter,
     ScalarFormatter,
 )
-from options import FIGURES, Size
+from options import Size
 
 import fedbandit_jax as fb
 from fedbandit_jax.report.plotting.figure import name_ends, tick
@@ -52,64 +48,39 @@ plt.rcParams.update(STYLE)
 REFERENCE: dict[str, Any] = dict(color="#999999", linestyle="-.", linewidth=0.9)
 ROW = "number of a row"
 LOGS: dict[str, Any] = dict(xscale="log", yscale="log")
-Options = TypeVar("Options", bound=Size)
 
 
+@dataclasses.dataclass
 class Panel:
     """What one pair of axes shows.
 
-    Args:
-        curves: the curves, whose style has colour, line and marker. Without a line it is solid.
-        title: the title, before which a picture of several panels puts a letter.
-        xlabel, ylabel: words at the axes.
-        kind: points with error bars that are joined; lines in a band of errors, with some markers, as points without
-            markers are; bars side by side; or rows: a point for each curve, at its first value, beside its name.
-        label: words of the legend, by `label`, `note` and `promise`, what the note promises; empty: none.
-        numbers: format of the text above the point of a row, by `mean` and `error`.
-        band: how many standard errors are drawn; None: 95 % intervals.
-        open: whether the markers of a curve are not filled.
-        spread: distance of neighbours, which keeps errors visible; a share on a log axis.
-        xticks, yticks: places, maybe with words for them; there are no ticks between them.
-        places: draw points at 0, 1, ..., and write x there.
-        level: words -> height of a line for comparison (in rows: its place on the x axis); several are named there.
-        ends: name curves at their right ends, not in the legend.
-        inside: put the legend into the panel.
-        also: draws what only this panel has.
-        look: more arguments of `Axes.errorbar`.
-        axes: arguments of `Axes.set`.
+    Kinds are points with error bars that are joined; lines in a band of errors, with some markers, as points without
+    markers are; bars side by side; or rows: a point for each curve, at its first value, beside its name.
     """
 
-    def __init__(
-        self,
-        curves: Sequence[Curve],
-        title: str = "",
-        xlabel: str = "",
-        ylabel: str = "",
-        *,
-        kind: Literal["points", "lines", "bars", "rows"] = "points",
-        label: str = "{label}",
-        numbers: str = "{mean:,.0f} ± {error:,.0f}",
-        band: float | None = 1.0,
-        open: Callable[[Curve], bool] = lambda one: False,
-        spread: float = 0.0,
-        xticks: Iterable[float] | Mapping[float, str] | None = None,
-        yticks: Iterable[float] | Mapping[float, str] | None = None,
-        places: bool = False,
-        level: Mapping[str, float] | None = None,
-        ends: bool = False,
-        inside: bool = False,
-        also: Callable[[Axes], Any] | None = None,
-        look: Mapping[str, Any] | None = None,
-        **axes: Any,
-    ):
-        self.curves, self.title, self.kind, self.label, self.numbers = curves, title, kind, label, numbers
-        self.open: Callable[[Curve], bool] = open
-        self.band, self.spread, self.places = band, spread, places
-        self.xticks, self.yticks, self.ends, self.inside = xticks, yticks, ends, inside
-        self.also: Callable[[Axes], Any] | None = also
-        self.level: Mapping[str, float] = level or {}
-        self.look: Mapping[str, Any] = look or {}
-        self.axes: dict[str, Any] = dict(xlabel=xlabel, ylabel=ylabel, **axes)
+    curves: Sequence[Curve]  # their style has colour, line and marker; without a line it is solid
+    title: str = ""  # before which a picture of several panels puts a letter
+    xlabel: str = ""
+    ylabel: str = ""
+    _: dataclasses.KW_ONLY
+    kind: Literal["points", "lines", "bars", "rows"] = "points"
+    label: str = "{label}"  # of the legend, by `label`, `note` and `promise`, what the note promises; empty: none
+    numbers: str = "{mean:,.0f} ± {error:,.0f}"  # format of the text above the point of a row
+    band: float | None = 1.0  # how many standard errors are drawn; None: 95 % intervals
+    open: Callable[[Curve], bool] = lambda one: False  # whether the markers of a curve are not filled
+    spread: float = 0.0  # distance of neighbours, which keeps errors visible; a share on a log axis
+    xticks: Iterable[float] | Mapping[float, str] | None = None  # places, maybe with words; none between them
+    yticks: Iterable[float] | Mapping[float, str] | None = None
+    xscale: str = "linear"
+    yscale: str = "linear"
+    xlim: Any = None
+    ylim: Any = None
+    places: bool = False  # draw points at 0, 1, ..., and write x there
+    level: Mapping[str, float] = dataclasses.field(default_factory=dict)  # lines: words -> height, or place among rows
+    ends: bool = False  # name curves at their right ends, not in the legend
+    inside: bool = False  # put the legend into the panel
+    also: Callable[[Axes], Any] = lambda ax: None  # draws what only this panel has
+    look: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # more arguments of `Axes.errorbar`
 
     def words(self, one: Curve) -> str:
         """Returns the words of the legend for a curve."""
@@ -119,24 +90,7 @@ class Panel:
     def aside(self, i: int, x: Any) -> Any:
         """Returns where points x of curve i are drawn, a little aside of it."""
         by = i - (len(self.curves) - 1) / 2
-        return x * (1 + self.spread) ** by if self.axes.get("xscale") == "log" else x + self.spread * by
-
-
-@dataclasses.dataclass(frozen=True)
-class Says:
-    """One claim of a paper, for the caption of a picture.
-
-    Args:
-        where: the figure or theorem.
-        claim: what it says.
-        size: the paper's size, and ours if it is another.
-        seen: whether it was seen here, with the number.
-    """
-
-    where: str
-    claim: str
-    size: str
-    seen: str
+        return x * (1 + self.spread) ** by if self.xscale == "log" else x + self.spread * by
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,8 +100,7 @@ class Picture:
     Args:
         panels: its panels, row by row.
         title: the message, in at most ten words.
-        setting: sizes, seeds and what lines mean, which the caption begins with.
-        caption: what was seen, or what a paper claims, line by line.
+        setting: sizes, seeds and what lines mean, for the caption.
         height: inches; by default they are by the rows of panels, and of names in a panel.
         shape: rows and columns; by default one row.
         mosaic: places of the panels in the order of their letters, as for `plt.subplot_mosaic`, in place of a shape.
@@ -159,7 +112,6 @@ class Picture:
     panels: Sequence[Panel]
     title: str
     setting: str
-    caption: str | Sequence[Says]
     height: float | None = None
     shape: tuple[int, int] | None = None
     mosaic: str = ""
@@ -179,7 +131,7 @@ class Picture:
             figure, grid = plt.subplots(*self.shape or (1, len(self.panels)), squeeze=False, **size)
             axes = list(grid.flat)
         for panel in self.panels[:: self.shape[1] if self.shape else len(self.panels)] if self.ylabel else ():
-            panel.axes["ylabel"] = self.ylabel
+            panel.ylabel = self.ylabel
         for letter, panel, ax in zip("abcdefghijkl", self.panels, axes):
             ax.set_title(spaced(f"({letter}) {panel.title}" if panel.title and len(self.panels) > 1 else panel.title))
             render(panel, ax)
@@ -197,54 +149,25 @@ class Picture:
             name_ends(ax)
         return figure
 
-    def words(self, paper: str) -> str:
-        """Returns the caption, with the claims of a paper."""
-        seen = self.caption
-        if not isinstance(seen, str):
-            text = "{}, {}: {}. Size: {}. Seen here: {}."
-            seen = "\n".join(text.format(paper, one.where, one.claim, one.size, one.seen) for one in seen)
-        return f"Setting: {' '.join(self.setting.split())}.\n{seen}"
 
-
-def main(
-    measure: Callable[[Options], list[Curve]],
-    picture: Callable[[list[Curve]], Picture],
-    doc: str | None,
-    options: type[Options] = Size,
-) -> None:
-    """Runs a script with the options of the command line, as `show` does.
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """A figure of a table `FIGURES`: `python experiments/draw.py NAME`.
 
     Args:
-        measure: returns the numbers, for the options of the command line.
+        measure: returns the numbers, for the options of the command line. Its docstring is the text of --help.
         picture: returns the picture of them.
-        doc: the text of --help.
         options: type of the options.
     """
-    asked = tyro.cli(options, description=doc)
-    show(asked, lambda: measure(asked), picture)
 
-
-def show(asked: Size, measure: Callable[[], list[Curve]], picture: Callable[[list[Curve]], Picture]) -> None:
-    """Measures numbers, or reads them again, and writes picture (PNG and PDF), numbers and caption (CSV)."""
-    script = Path(sys.argv[0]).stem
-    name = "_".join(filter(None, (script, asked.variant)))
-    curves = asked.numbers(name, measure)
-    drawn = picture(curves)
-    figure, words = drawn.figure(), drawn.words(kept.paper(script))
-    if asked.smoke:
-        figure.text(0.5, 0.5, "smoke run: smaller than captions say", color="#d62728", ha="center", fontsize="xx-large")
-    if asked.folder == FIGURES:  # older pictures do not say that they are ours
-        for ending in ("png", "pdf"):
-            (FIGURES / f"{name}.{ending}").unlink(missing_ok=True)
-    paths = fb.plotting.save(figure, asked.folder / name)
-    paths = (*paths, kept.keep(paths[0], curves, caption=words))
-    print(f"{words}\n\nwrote {' and '.join(map(str, paths))}")
+    measure: Callable[[Any], list[Curve]]
+    picture: Callable[[list[Curve]], Picture]
+    options: type[Size] = Size
 
 
 def render(panel: Panel, ax: Axes) -> None:
     """Draws a panel, and prints its numbers."""
-    scales = {key: value for key, value in panel.axes.items() if key.endswith("scale")}
-    ax.set(**scales)
+    ax.set(xscale=panel.xscale, yscale=panel.yscale)
     rows, n = panel.kind == "rows", len(panel.curves)
     for label, value in panel.level.items():
         several = len(panel.level) > 1
@@ -288,9 +211,9 @@ def render(panel: Panel, ax: Axes) -> None:
     for axis, places in ((ax.xaxis, panel.xticks), (ax.yaxis, panel.yticks)):
         if places is not None:
             ticks(axis, places)
-    if panel.also:
-        panel.also(ax)
-    ax.set(**{key: value for key, value in panel.axes.items() if key not in scales})
+    panel.also(ax)
+    limits = {name: limit for name, limit in (("xlim", panel.xlim), ("ylim", panel.ylim)) if limit is not None}
+    ax.set(xlabel=panel.xlabel, ylabel=panel.ylabel, **limits)
 
 
 def uncertified(one: Curve) -> bool:

@@ -6,18 +6,18 @@ Letters: T rounds.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-import curves as kept
 import jax
 import tyro
-from curves import Curve
+from curves import Curve, final
 
 import fedbandit_jax as fb
 
-FIGURES = Path(__file__).resolve().parent / "figures"
+HERE = Path(__file__).resolve().parent
+FIGURES = HERE / "figures"
 T = TypeVar("T")
 
 
@@ -59,6 +59,11 @@ class Size:
         return ""
 
     @property
+    def words(self) -> str:
+        """Returns a sentence about these options, for the setting of a picture."""
+        return ""
+
+    @property
     def folder(self) -> Path:
         """Returns the folder that the picture is written to."""
         return FIGURES if self.commit else self.out or Path("results")
@@ -75,11 +80,6 @@ class Size:
     def shape(self, n_agents: int, n_arms: int, dim: int) -> tuple[int, int, int]:
         """Returns these numbers, or with --smoke few, the same for all scripts, which then share compiled programs."""
         return self.pick((4, 4, 3), (n_agents, n_arms, dim), (n_agents, n_arms, dim))
-
-    def numbers(self, name: str, measure: Callable[[], list[Curve]]) -> list[Curve]:
-        """Returns the curves behind a picture: measured, or with --redraw from its CSV; rounded to five digits."""
-        path = kept.numbers_of(self.folder / f"{name}.csv")
-        return kept.parsed(path.read_text(encoding="utf-8") if self.redraw else kept.written(measure()))
 
     def sweep(self, *what: Any, title: str = "", **run: Any) -> fb.Result:
         """Runs algorithms in an environment by `fb.sweep`, prints a summary, and returns the result."""
@@ -98,7 +98,7 @@ class Size:
         """Returns final regret against x, given algorithms by label and x, of one sweep."""
         flat = {f"{label} {x}": algo for label, of in algos.items() for x, algo in of.items()}
         result, looks = self.sweep(env, flat, title=panel, **run), looks or {}
-        regret = {label: [kept.final(result[f"{label} {x}"]) for x in of] for label, of in algos.items()}
+        regret = {label: [final(result[f"{label} {x}"]) for x in of] for label, of in algos.items()}
         return [Curve(panel, label, [*of], regret[label], looks.get(label, "")) for label, of in algos.items()]
 
     def run(self, *horizons: int, seeds: Sequence[int] = (), fresh: int = 0, **more: Any) -> dict[str, Any]:

@@ -1,258 +1,323 @@
-"""What the figures of Zhou & Chowdhury (2024) share: their options in two versions, the real data, and the drawing.
+"""What certified federation costs linear bandits, and which ingredients make it cheap."""
 
-Letters: K arms, T rounds.
-"""
-
-from __future__ import annotations
-
-import dataclasses
 import re
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from functools import partial
+from typing import Any, NamedTuple
 
-import authors
-import jax
+import jax.numpy as jnp
 import numpy as np
-import tyro
-from curves import Curve, interval, of_result, panels, pick, pm, random_play, verdict
-from drawing import CHANCE, Panel, Picture, Says, show, spaced
-from matplotlib.colors import to_hex, to_rgb
-from options import Size
+from curves import against, ends, final, panels, pick, the, uniform
+from drawing import CHANCE, LOGS, Curve, Experiment, Panel, Picture, Size, level, uncertified
+from recipes import GREEDY, HALF, with_noise
 
 import fedbandit_jax as fb
-from fedbandit_jax.report.plotting.figure import in_words
 
-LDP, SDP, VECTOR_SUM, SECAGG = "LDP-FedLinUCB", "SDP-FedLinUCB", "SDP-FedLinUCB (vector sum)", "SecAgg-FedLinUCB"
-MODELS = {  # trust model and release; the paper has no secure aggregation
-    LDP: ("silo_local", "tree"),
-    SDP: ("shuffle_amplified", "tree"),
-    VECTOR_SUM: ("shuffle_vector_sum", "tree"),
-    SECAGG: ("secagg", "blt"),
+EPSILONS, DELTA = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0), 1e-7
+TREE, NARROW, FREE = "published, tree noise", "published, width / 10", "not private"
+LOCAL, SECURE = "greedy, less noise", "secure aggregation"
+LOOKS = {TREE: "#0072B2 o", NARROW: "#56B4E9 v", LOCAL: "#D55E00 s", SECURE: "#009E73 D", FREE: "#000000"}
+TRUST = {LOCAL: "silo_local", SECURE: "secagg"}
+
+
+def price(options: Size) -> list[Curve]:
+    """Draws what privacy costs: regret against epsilon at delta = 10^-7, and regret without privacy.
+
+    All private curves have the same instance, delta and unit, one visit. The first is Algorithm 8 of Zhou & Chowdhury
+    (2024) with exact accounting, the second the same with a tenth of its confidence width. The third has the same
+    trust: every silo adds its own noise; beyond_silos has its ingredients. The fourth needs secure aggregation.
+    """
+    env = fb.envs.sphere(*options.shape(100, 100, 10), rewards="bernoulli")
+    run, epsilons = options.ends(50, 10_000, 10_000), EPSILONS[: options.pick(2, 6, 6)]
+    horizon, found = run["horizon"], {}
+    for e in epsilons:
+        published = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(e, DELTA))
+        algos: dict[str, fb.Algorithm] = {TREE: published, NARROW: published.replace(exploration_scale=0.1)}
+        for name, trust in TRUST.items():
+            algos[name] = with_noise(GREEDY, env, horizon, e, fb.privacy.Decaying(1.5), trust, DELTA)
+        result = options.sweep(env, algos, title=f"epsilon = {e:g}", **run)
+        for label in result:
+            assert result[label].certificate.claim == "certified"
+            found.setdefault(label, []).append(final(result[label]))
+    panel = f"T = {horizon:,}"
+    curves = [Curve(panel, label, epsilons, regret, LOOKS[label], "certified") for label, regret in found.items()]
+    free = options.sweep(env, {FREE: GREEDY}, **run)
+    return [*curves, Curve(FREE, FREE, [0], [final(free[FREE])], LOOKS[FREE], "not private"), uniform(env, horizon)]
+
+
+def draw_price(curves: list[Curve]) -> Picture:
+    *lines, free, chance = curves
+    x = lines[0].x
+    flat = free.but(x=x, y=[free.y[0]] * len(x))
+    words = "", "ε at δ = $10^{-7}$", "group regret"
+    panel = Panel([*lines, flat], *words, ends=True, xticks=x, level={CHANCE: chance.mean[0]}, **LOGS)
+    at = min(range(len(x)), key=lambda i: abs(x[i] - 1))
+    setting = f"""M = 100 silos, K = 100, d = 10, {lines[0].panel}. Mean of {lines[0].n_seeds} seeds ± one standard
+        error. All curves in colour are certified. In the first three every silo adds its own noise"""
+    return Picture(
+        [panel], f"Same guarantee, same trust: {lines[1].mean[at] / lines[2].mean[at]:.0f} times less regret", setting
+    )
+
+
+BEST: dict[str, Any] = dict(release="blt", regularizer="project", confidence="known_noise")
+DELTAS = (0.1, 1e-7)
+
+
+def private(name: str, delta: float = 0.1, **parameters) -> fb.Algorithm:
+    budget = fb.privacy.Budget(parameters.pop("epsilon", 1.0), delta)
+    return fb.algos.private_fed_lin_ucb(budget, name=name).replace(**parameters)
+
+
+ACROSS = [
+    fb.algos.fed_lin_ucb(name="not private"),
+    private("binary tree, as printed (Theorem 5.1)", std="theorem_5_1", learns_in_batch=True),
+    private("buffered linear Toeplitz noise", release="blt"),
+    private("the same, projected, widths from the law of the noise", **BEST),
+    private("the same under secure aggregation", trust="secagg", **BEST),
+]
+STEPS: dict[str, dict] = {  # + is added to all before it
+    "binary tree, as printed (Theorem 5.1)": dict(std="theorem_5_1", learns_in_batch=True),
+    "+ agents act on released sums only": dict(std="theorem_5_1"),
+    "+ exact accounting": {},
+    "+ buffered linear Toeplitz noise, not a tree": dict(release="blt"),
+    "+ projection of the Gram matrix": dict(release="blt", regularizer="project"),
+    "+ confidence widths from the law of the noise": BEST,
+    "+ batches of 50, not 25": dict(schedule=50, **BEST),
+    "secure aggregation, projected, batches of 25": dict(release="blt", regularizer="project", trust="secagg"),
+    "secure aggregation, + widths from that law": dict(trust="secagg", **BEST),
+    "those widths, batches of 25, ε = 10⁴": dict(epsilon=1e4, **BEST),
 }
-WHO = {"ours": "certified", "authors": "with the authors' constants and agents"}
-AnyOptions = TypeVar("AnyOptions", bound="Options")
-Panels = dict[str, tuple[Any, fb.Result]]  # title -> environment and result
-NARROW: dict[str, Any] = dict(exploration_scale=0.1, subgaussian=1.0)  # widths on real data
+PLAIN = ("not private, acts on synchronised sums only", "not private")
 
 
-@dataclasses.dataclass(frozen=True)
-class Options(Size):
-    """Draw a figure, in one of two versions.
+def beyond(options: Size) -> list[Curve]:
+    """Shows what certified privacy costs when every part of Private-FedLinUCB is as good as we know how.
 
-    Args:
-        version: ours is certified. Agents act on released statistics only, noise is calibrated exactly, and rewards are
-            in [0, 1]. authors has the noise and the constants of the authors' code, agents that learn inside the batch,
-            and Gaussian rewards. Instances are our own, as that code has one for all seeds. Its certificate says which
-            epsilon that noise really gives.
+    (a) Regret against epsilon, on the synthetic instance of Zhou & Chowdhury (2024). All have the same widths. (b), (c)
+    One ingredient after the other, for delta = 0.1 and 10^-7 (there are 10^6 users). The width "from known noise" is
+    narrower even without noise, so the last but two has it at epsilon = 10^4.
     """
-
-    caveat = ""  # what captions say before the verdicts
-    version: Annotated[Literal["ours", "authors"], tyro.conf.arg(name="as")] = "ours"
-
-    @property
-    def variant(self) -> str:
-        return self.version
-
-    @property
-    def rewards(self) -> str:
-        """Returns the law of rewards: in [0, 1] for certified runs, and the paper's Gaussian law otherwise."""
-        return "gaussian" if self.version == "authors" else "bernoulli"
-
-    def sphere(self) -> fb.Environment:
-        """Returns the synthetic instance."""
-        return fb.envs.sphere(*self.shape(100, 100, 10), rewards=self.rewards)
-
-    def algorithms(self, budget: fb.privacy.Budget, *names: str, **widths: Any) -> list[fb.Algorithm]:
-        """Returns FedLinUCB, and Private-FedLinUCB in these models; the authors' version leaves out `SECAGG`."""
-        theirs = self.version == "authors"
-        policy = (authors.UCB if theirs else fb.algos.UCB)(**widths)
-        algos: list[fb.Algorithm] = [fb.algos.fed_lin_ucb(policy=policy)]
-        for name in names:
-            (trust, release), statistic = MODELS[name], fb.privacy.Linear(clip=not theirs)
-            if theirs and name == SECAGG:
-                continue
-            std = authors.NOISE[trust] if theirs else None
-            privacy = fb.privacy.Mechanism(budget, release, trust, std=std, statistic=statistic)
-            algos.append(fb.algos.private_fed_lin_ucb(privacy, policy=policy, learns_in_batch=theirs, name=name))
-        return algos
+    env = fb.envs.sphere(*options.shape(100, 100, 10), rewards="bernoulli")
+    run = options.run(50, 10_000, 10_000)
+    epsilons = options.pick((1.0,), (0.2, 1.0, 5.0), (0.2, 0.5, 1.0, 2.0, 5.0))
+    across = options.sweep(env, ACROSS[:: options.pick(3, 1, 1)], grid={"epsilon": epsilons}, **run)
+    algos = [private(f"{name}, δ = {delta:g}", delta, **parts) for name, parts in STEPS.items() for delta in DELTAS]
+    algos += [fb.algos.fed_lin_ucb(name=PLAIN[0], learns_in_batch=False), ACROSS[0]]
+    title = f"T = {run['horizon']:,}"
+    steps = ends(options.sweep(env, algos, **run), f"one ingredient after the other, {title}")
+    return [*against(across, "epsilon", f"against ε, {title}"), uniform(env, run["horizon"]), *steps]
 
 
-@dataclasses.dataclass(frozen=True)
-class RealOptions(Options):
-    """Draw a figure on real data.
+def draw_beyond(curves: list[Curve]) -> Picture:
+    first, _, last = panels(curves)
+    lines = [one.but(label=one.label.replace("not private", "FedLinUCB")) for one in pick(curves, first)]
+    steps = {one.label: one for one in pick(curves, last)}
+    looks = ("--" if uncertified(one) else "-" for one in lines)
+    lines = [one.but(style=f"{one.style} {look} {mark}") for one, look, mark in zip(lines, looks, "oos^D")]
+    left = Panel(lines, "against ε, at δ = 0.1", "ε", "group regret at T", label="{label}: {promise}", xscale="log")
+    left.xticks, left.yscale = lines[0].x, "log"
+    shown = [left]
+    for delta, title in zip(DELTAS, ("ε = 1, δ = 0.1", "ε = 1, $δ = 10^{-7}$")):
+        named = {name: steps[f"{name}, δ = {delta:g}"] for name in STEPS} | {name: steps[name] for name in PLAIN}
+        rows = [one.but(label=name, style=f"{one.style} o") for name, one in named.items()]
+        shown.append(Panel(rows, title, "group regret at T", kind="rows", numbers="{mean:,.0f}"))
+        shown[-1].xscale, shown[-1].xlim = "log", (500, 6e5)
+    for panel in shown:
+        panel.level, panel.open = level(curves), uncertified
+    shown[2].label = ""
+    setting = f"""M = 100, K = 100, d = 10, {first.partition(", ")[2]}. Mean of {lines[0].n_seeds} seeds ± one
+        standard error. Open markers: not certified. What rows with + have is added to all above"""
+    return Picture(
+        shown, "What certified privacy costs, ingredient by ingredient", setting, grid=dict(width_ratios=(1.1, 1, 1))
+    )
 
-    Args:
-        mslr: folder of your copy of MSLR-WEB10K; by default scikit-learn's digits stand in for it.
-    """
 
-    mslr: tyro.conf.DisallowNone[Path | None] = None
+FIRST = {0.1: 12, 1e-7: 50}  # delta -> the first round after which greedy agents synchronise
+KNOWN = fb.algos.UCB(regularizer="project", confidence="known_noise")
+SLIGHT = fb.algos.UCB(regularizer="project", confidence="known_noise", exploration_scale=0.05)
+ALMOST_NOTHING = 1e-3  # factor on x x' that leaves all the noise that counts to x y
 
-    @property
-    def caveat(self) -> str:
-        missing = "not tested, as there is no copy of MSLR here; on digits, which are nothing like it, "
-        return "" if self.mslr else missing
 
-    def environment(self, features: str, components: int, n_agents: int) -> tuple[Any, str]:
-        """Returns the environment with these features of MSLR-WEB10K, or with its stand-in, and a title.
+class Average(NamedTuple):
+    """What the oracle believes."""
 
-        The stand-in has so many principal components of digits. Ours on MSLR has rewards of 0 or 1 with the mean
-        (1 + <x, theta>) / 2, which is in [0, 1]. It is linear in (x, 1) / sqrt 2, so d is larger by one. The authors
-        have `RawRewards`.
-        """
-        if self.mslr is None:
-            table = fb.data.classification("digits", components=components)
-            env = fb.envs.replay(**table.arguments(), n_agents=n_agents, rewards=self.rewards)
-            return env, "digits in place of MSLR"
-        if self.version == "authors":
-            raw = fb.data.mslr(self.mslr, features=features, penalty=1.0, normalise=False)
-            return raw_rewards(raw, n_agents), f"{raw.title}, rewards without noise, not linear in what agents see"
-        table = fb.data.mslr(self.mslr, features=features)
-        rows = np.c_[table.features, np.ones(len(table.features), np.float32)] * np.float32(0.5**0.5 * (1 - 1e-6))
-        theta = np.append(table.theta, 1.0) * 0.5**0.5
-        return fb.envs.replay(rows, table.query_sizes, theta, n_agents=n_agents, rewards="bernoulli"), table.title
+    gram: Any  # (d, d) the mean of sum x x', given all that was played
+    theta: Any  # (d,)
+    count: Any  # users in these sums
 
 
 @fb.pytree
-class RawRewards:
-    """Pays <raw features, theta> without noise, and offers normalised rows: the real-data bandit of the authors' code.
+class Oracle(fb.Policy):
+    """Greedy play that knows E[x x'] of what it plays, where x = (u, 1) / sqrt 2 and u is uniform on a sphere.
 
-    Rewards are not bounded, and not linear in what agents are offered (Assumption 4.1 of the paper asks for both). The
-    world has those of a round.
+    Of K such u the one with the largest inner product with a unit vector v has E<u, v> = `mean`, E<u, v>^2 = `square`.
     """
 
-    table: Any  # normalised rows, and their rewards as a last feature
-    spec: fb.Spec = fb.static()
+    mean: float
+    square: float
 
-    def init(self, key: jax.Array) -> Any:
-        return self.table.init(key), jax.numpy.zeros((self.spec.n_agents, self.spec.n_arms))
+    def start(self, dim: int) -> Average:
+        """Returns nothing."""
+        return Average(jnp.zeros((dim, dim)), jnp.zeros(dim), jnp.float32(0))
 
-    def observe(self, key: jax.Array, world: Any, t: jax.Array) -> tuple[fb.Round, Any]:
-        offered, inner = self.table.observe(key, world[0], t)
-        return fb.Round(offered.contexts[..., :-1], offered.mask), (inner, offered.contexts[..., -1])
+    def update(self, k: Any, belief: Average, released: Any) -> Average:
+        """Adds what x x' was on average since the last release, and estimates theta."""
+        n, played = released.dim - 1, jnp.any(belief.theta != 0)  # before the first release any arm is played
+        v = belief.theta[:-1] / jnp.maximum(jnp.linalg.norm(belief.theta[:-1]), 1e-9)
+        along, square = jnp.where(played, self.mean, 0.0) * v, jnp.where(played, self.square, 1 / n)
+        inner = (1 - square) / (n - 1) * (jnp.eye(n) - jnp.outer(v, v)) + square * jnp.outer(v, v)
+        inner = jnp.where(played, inner, jnp.eye(n) / n)
+        mean = jnp.block([[inner, along[:, None]], [along[None], jnp.ones((1, 1))]]) / 2
+        gram = belief.gram + (released.count - belief.count) * mean
+        ridge = 1 + 8 * ALMOST_NOTHING * released.std  # 8 standard deviations of the noise on sum x y
+        theta = jnp.linalg.solve(gram + ridge * jnp.eye(n + 1), released.bias)
+        return Average(gram, theta, released.count)
 
-    def pull(self, key: jax.Array, world: Any, offered: fb.Round, arms: jax.Array) -> fb.Feedback:
-        assert offered.mask is not None  # queries differ in size
-        paid = jax.numpy.take_along_axis(world[1], arms[:, None], 1)[:, 0]
-        return fb.Feedback(paid, jax.numpy.where(offered.mask, world[1], -jax.numpy.inf).max(1) - paid)
-
-
-def raw_rewards(raw: fb.data.Queries, n_agents: int) -> RawRewards:
-    """Returns the environment of raw rows and of a theta that was fitted to them."""
-    rows = raw.features.astype(float)
-    seen = rows / np.linalg.norm(rows, axis=1, keepdims=True) * (1 - 1e-6)
-    both = np.c_[seen, rows @ raw.theta].astype(np.float32)
-    table = fb.envs.replay(both, raw.query_sizes, np.eye(both.shape[1])[-1], n_agents=n_agents)
-    spec = dataclasses.replace(
-        table.spec, dim=seen.shape[1], max_norm=float(np.linalg.norm(both[:, :-1], axis=1).max())
-    )
-    return RawRewards(table=table, spec=spec)
+    def index(self, key: Any, t: Any, belief: Average, contexts: Any) -> Any:
+        """Returns <x, theta>."""
+        return contexts @ belief.theta
 
 
-def draw(
-    measure: Callable[[AnyOptions], Panels],
-    claims: Sequence[tuple[str, str]],
-    says: tuple[str, str],
-    doc: str | None,
-    options: type[AnyOptions] = Options,
-    at_end: bool = False,
-) -> None:
-    """Draws panels side by side, and says whether the paper's order was seen.
+def oracle() -> Oracle:
+    """Returns the oracle for K arms of d features, whose two numbers are means over 20,000 draws."""
+    u = np.random.default_rng(0).standard_normal((20_000, 100, 9), np.float32)
+    largest = (u[..., 0] / np.linalg.norm(u, axis=-1)).max(1)
+    return Oracle(mean=float(largest.mean()), square=float((largest**2).mean()))
 
-    Args:
-        measure: runs everything.
-        claims, says: pairs of labels, of which the paper says that the first has less regret; its words, and its size.
-        doc, options: the text of --help, and the type of the options.
-        at_end: draw regret at T and paired differences, as for curves that all lie on uniform play.
+
+def ladder(delta: float) -> dict[str, fb.Algorithm]:
+    """Returns the algorithms by what was added last."""
+    algos, growing, first = fb.algos, partial(fb.schedules.Geometric, 1.5), FIRST[delta]
+
+    def private(policy: Any, schedule: Any, release: Any = "blt", **options: Any) -> fb.Algorithm:
+        privacy = fb.privacy.Mechanism(fb.privacy.Budget(1.0, delta), release, **options)
+        return algos.Federated(policy=policy, schedule=schedule, privacy=privacy)
+
+    linear, decaying = partial(fb.privacy.Linear, centred=True), fb.privacy.Decaying(1.5)
+    knows = private(oracle(), growing(first), decaying, statistic=linear(gram_scale=ALMOST_NOTHING))
+    return {
+        "optimism, buffered linear Toeplitz noise, batches of 50": private(KNOWN, 50),
+        "+ batches that grow by half, confidence width / 20": private(SLIGHT, growing(25)),
+        "+ centred rewards, x (y − 1/2)": private(SLIGHT, growing(25), statistic=linear()),
+        "+ x x' halved before noise is added": private(SLIGHT, growing(25), statistic=HALF),
+        "+ matrix mechanism for growing batches": private(SLIGHT, growing(25), decaying, statistic=HALF),
+        f"+ greedy play, first release after round {first}": private(
+            GREEDY.policy, growing(first), decaying, statistic=HALF
+        ),
+        "oracle: knows the mean of x x'": knows,
+        f"not private: greedy, the same rounds ({first})": algos.Federated(
+            policy=GREEDY.policy, schedule=growing(first)
+        ),
+        "not private: greedy, from round 2 on": algos.Federated(policy=GREEDY.policy, schedule=growing(2)),
+        "not private: FedLinUCB, batches of 25": algos.fed_lin_ucb(learns_in_batch=False),
+    }
+
+
+def silos(options: Size) -> list[Curve]:
+    """Draws how little silo-level privacy need cost federated linear bandits, one ingredient after the other.
+
+    Every silo adds its own noise; all private rows are certified for epsilon = 1. The first is the best of `beyond.py`.
+    An oracle knows all except theta*: it needs no sum of x x', and all noise is on x y. The last rows are not private.
+    FedLinUCB is Algorithm 8 of Zhou & Chowdhury (2024). Numbers were chosen on other seeds.
     """
-    asked = tyro.cli(options, description=doc)
-
-    def measured() -> list[Curve]:
-        curves = []
-        for title, (env, result) in measure(asked).items():
-            print(f"\n{title}\n{result.summary()}")
-            for one in of_result(result, title):
-                found = result[one.label].certificate
-                print(f"  {one.label}: {found.claim}, {found.reason}")
-                enough = re.search(r"were they.*gives epsilon = (\S+?)[,;.]?(?:\s|$)", found.reason)  # if it clipped
-                curves.append(one.but(note=one.note + (f", noise for ε = {float(enough[1]):.2g}" if enough else "")))
-            x = curves[-1].x
-            curves.append(Curve(title, CHANCE, x, random_play(env, asked.seed) * x, "#999999 -."))
-        return curves
-
-    def picture(curves: list[Curve]) -> Picture:
-        curves = [one.but(label=spaced(in_words(one.label)), panel=spaced(one.panel)) for one in curves]
-        curves = [one.but(note=one.note or "not private" * (one.label != CHANCE)) for one in curves]
-        pairs, found = [(spaced(in_words(a)), spaced(in_words(b))) for a, b in claims], panels(curves)
-        seen = {title: asked.caveat + _found(pick(curves, title), pairs, at_end) for title in found}
-        lines = [Says(title.split(":")[0], *says, words) for title, words in seen.items()]
-        name = f"Private-FedLinUCB, {WHO[asked.version]}"
-        size = f"T = {curves[0].x[-1]:,.0f}. Mean of {curves[0].n_seeds} seeds ± 95 % interval"
-        if at_end:
-            return Picture(_ends(curves, pairs), name, f"{found[0]}, {size}", lines, height=1.4 + 0.32 * len(curves))
-        return Picture(_over_rounds(_shaded(curves)), name, size, lines, ncols=len(found))
-
-    show(asked, measured, picture)
+    run = options.run(50, 10_000, 10_000, seeds=(2, 16, 25), fresh=2024, stride="log", throw=True)
+    env, curves = fb.envs.sphere(*options.shape(100, 100, 10), rewards="bernoulli"), []
+    for delta in list(FIRST)[: options.pick(1, 2, 2)]:
+        result = options.sweep(env, ladder(delta), title=f"delta = {delta:g}", **run)
+        for one in ends(result, f"δ = {delta:g}, T = {run['horizon']:,}"):
+            colour = "#555555" if one.note != "certified" else "#56B4E9" if "oracle" in one.label else "#0072B2"
+            curves.append(one.but(style=colour))
+    return [*curves, uniform(env, run["horizon"], x=run["horizon"])]
 
 
-def _shaded(curves: Sequence[Curve]) -> list[Curve]:
-    """Returns curves with one style for every label in all panels.
+def draw_silos(curves: list[Curve]) -> Picture:
+    chance, shown = the(curves, CHANCE), []
+    for title in panels(curves)[:-1]:
+        panel = pick(curves, title)
+        start = re.findall(r"\d+", panel[5].label)[0]
+        ones = []
+        for one in panel:
+            ones.append(one.but(label=one.label.replace(f"round {start}", "round n").replace(f"({start})", "(n)")))
+        words = re.sub(r"1e-0?(\d+)", r"$10^{-\1}$", f"{title}, n = {start}")
+        shown.append(Panel(ones, words, "group regret at T", kind="rows"))
+        shown[-1].xlim = (0, 1.2 * max(one.mean[0] for one in panel))
+    setting = f"""Silo-local noise, ε = 1, M = 100, K = 100, d = 10. Mean of {curves[0].n_seeds} seeds ± one
+        standard error. What rows with + have is added to all above. Dark blue: certified; light blue: an oracle
+        that nobody can run; grey: not private. n: first release of greedy play. Uniform play has
+        {round(chance.mean[0], -3):,.0f}"""
+    return Picture(shown, "What each ingredient saves under silo-local noise", setting, grid=dict(sharey=True))
 
-    Those of an algorithm with other budgets are shades of its colour, the darker the later, and have markers.
+
+A, BUDGET = fb.algos, fb.privacy.Budget(1.0, 0.1)
+WIDE, THEORY = A.LogDetUCB(regularization=1 / 100), A.LogDetUCB(spectral="theory")
+PRINTED = fb.privacy.Mechanism(BUDGET, "tree", "silo_local_matrix", std="dubey2020")
+BLT, SHARP = (fb.privacy.Mechanism(BUDGET, one, statistic=HALF) for one in ("blt", fb.privacy.Decaying(1.5)))
+LOG_DET, GROWING = fb.schedules.LogDet, fb.schedules.Geometric
+NETWORKS = {"complete": (1, 12, 0.3), "grid": (6, 50, 1.0), "ring": (10, 50, 1.0)}  # gamma, first release, their D
+
+
+def controlled() -> dict[str, fb.Algorithm]:
+    tests = fb.schedules.PrivateLogDet(10.0, max_syncs=32)
+    growing = A.fed_ucb(SHARP, policy=GREEDY.policy, schedule=GROWING(1.5, 12), learns_in_batch=False)
+    return {
+        "FedUCB as printed, D = 30": A.fed_ucb(PRINTED, policy=THEORY, schedule=LOG_DET(30.0, "dp20")),
+        "private test, D = 10": A.fed_ucb(BLT, policy=SLIGHT, schedule=tests, learns_in_batch=False),
+        "growing batches, greedy": growing,
+        "growing batches, greedy, secure aggregation": growing.replace(trust="secagg", first=3),
+        "not private: FedLinUCB, lazy": A.fed_lin_ucb(learns_in_batch=False),
+        "not private: FedLinUCB": A.fed_lin_ucb(),
+        "not private: FedUCB, D = 30": A.fed_ucb(policy=WIDE, schedule=LOG_DET(30.0)),
+        "not private: FedUCB, D = 0.3": A.fed_ucb(policy=WIDE, schedule=LOG_DET(0.3)),
+    }
+
+
+def on_networks(options: Size, n_agents: int) -> dict[str, fb.Algorithm]:
+    algos: dict[str, fb.Algorithm] = {}
+    for name, (gamma, first, own) in list(NETWORKS.items())[: options.pick(1, 3, 3)]:
+        graph: dict[str, Any] = dict(graph=fb.networks.make(name, n_agents))
+        plain = A.Gossip(gamma=gamma, policy=A.Greedy(), schedule=GROWING(1.5, first=first), **graph)
+        printed = A.GossipFedUCB(privacy=BUDGET, schedule=LOG_DET(30.0), **graph)
+        algos[f"{name}: Algorithm 3 with noise, γ = 1"] = printed
+        algos[f"{name}: Gossip, γ = {gamma}"] = plain.replace(privacy=SHARP)
+        algos[f"{name}: Gossip, γ = {gamma}, not private"] = plain
+        free = A.GossipFedUCB(policy=WIDE, schedule=LOG_DET(own), **graph)
+        algos[f"{name}: Algorithm 3, γ = 1, not private"] = free
+    return algos
+
+
+def feducb(options: Size) -> list[Curve]:
+    """Draws certified FedUCB and gossip, and the printed algorithms with and without privacy.
+
+    Filled markers are certified for epsilon = 1. (a) Algorithm 1 of Dubey & Pentland (2020) as printed; a private test
+    in place of its trigger; batches that grow, fixed in advance; and the same with secure aggregation. (b) On networks
+    Gossip adds up what all silos within gamma hops release. D and the first release were chosen on other seeds.
     """
+    env = fb.envs.sphere(*options.shape(100, 100, 10), rewards="bernoulli")
+    run, curves = options.run(60, 10_000, 10_000, fresh=2024, stride="log"), []
+    both = {"with a controller": controlled(), "on a network": on_networks(options, env.spec.n_agents)}
+    for title, algos in both.items():
+        curves += ends(options.sweep(env, algos, **run), f"{title}, T = {run['horizon']:,}", "rounds")
+    return [*curves, uniform(env, run["horizon"])]
+
+
+def draw_feducb(curves: list[Curve]) -> Picture:
     shown = []
-    for one in curves:
-        colour, line, *_ = one.style.split()
-        alike = list(dict.fromkeys(other.label for other in curves if other.style.split()[0] == colour))
-        n, i = len(alike), alike.index(one.label)
-        mixed = np.linspace(0.55, -0.55, n)[i] if n > 1 else 0.0
-        red, green, blue = np.array(to_rgb(colour)) * (1 - abs(mixed)) + max(mixed, 0.0)
-        shown.append(one.but(style=f"{to_hex((red, green, blue))} {line} {('', *fb.plotting.MARKERS)[i]}"))
-    return shown
+    for title in panels(curves)[:-1]:
+        ones = []
+        for one in pick(curves, title):
+            name = one.label.replace(", secure", ",\nsecure").replace(", lazy", ",\nsynchronised sums only")
+            look = {"certified": f"{fb.plotting.COLOURS[1]} o", "none": "#555555 s"}.get(one.note, "#555555 o")
+            ones.append(Curve(title, name, one.x[:1], one.y[:1], look, one.note))
+        panel = Panel(ones, title.partition(", T")[0], "group regret at T", kind="rows", xscale="log", xlim=(150, 6e5))
+        panel.level, panel.open = level(curves), uncertified
+        shown.append(panel)
+    setting = f"""M = K = 100, d = 10, T = 10,000, ε = 1, δ = 0.1. Mean of {curves[0].n_seeds} seeds ± one standard
+        error. Blue: certified; squares: with noise, no privacy claim; open circles: not private"""
+    return Picture(shown, "Certified variants of FedUCB, and FedUCB as printed", setting)
 
 
-def _found(panel: Sequence[Curve], pairs: Sequence[tuple[str, str]], in_percent: bool) -> str:
-    """Returns for the caption whether the claims hold in a panel, and what the noise would be enough for."""
-    *others, chance = panel
-    of, unit, found = {one.label: one.y[-1] for one in others}, chance.mean[-1] / 100, []
-    for better, worse in pairs:
-        if {better, worse} <= of.keys():
-            share = f" ({pm(*interval((of[worse] - of[better]) / unit), 1)} %)" * in_percent
-            found.append(f"{better} < {worse} {verdict(of[better], of[worse])}{share}")
-    found[-1] += f" (group regret at T, {others[0].n_seeds} paired seeds, 95 % intervals"
-    shares = ", ".join(f"{label} {pm(*interval(y / unit), 1)}" for label, y in of.items())
-    found[-1] += f"; % of uniform play's {unit * 100:,.0f}); in %: {shares}" if in_percent else ")"
-    if enough := [f"{one.note.split('noise for ')[1]} ({one.label})" for one in others if "noise for" in one.note]:
-        words = "with clipped rewards and agents that act on released statistics, noise gives"
-        found.append(f"{words} {', '.join(enough)}")
-    if "digits" in chance.panel:
-        found.append("digits: a user is one of scikit-learn's 1,797 images, and arms are its classes")
-    return "; ".join(found)
-
-
-def _over_rounds(curves: Sequence[Curve]) -> list[Panel]:
-    """Returns panels of time-average regret over rounds with 95 % intervals."""
-    shown = []
-    for title in panels(curves):
-        ones = [one.per(one.x) for one in pick(curves, title)]
-        words = title, "round $t$", "time-average group regret, Reg$(t)/t$"
-        after = np.array([one.mean[-1] for one in ones])
-        far = after.max() > 8 * after.min()
-        axes: Any = dict(yscale="log") if far else dict(ylim=(0.8 * after.min(), 1.15 * after.max()))
-        shown.append(Panel(ones, *words, kind="lines", label="{label}: {note}", band=None, **axes))
-    return shown
-
-
-def _ends(curves: Sequence[Curve], pairs: Sequence[tuple[str, str]]) -> list[Panel]:
-    """Returns panels of regret at T as a share of uniform play's, and of paired differences of the claims."""
-    *others, chance = curves
-    of = {one.label: one.y[-1] / chance.mean[-1] * 100 for one in others}
-    axes: dict[str, Any] = dict(kind="rows", band=None, numbers="{mean:.1f} ± {error:.1f}")
-    shares = [Curve("", f"{one.label}:\n{one.note}", [0], [of[one.label]], one.style.split()[0]) for one in others]
-    pairs = [pair for pair in pairs if "FedLinUCB" not in pair]
-    less = [Curve("", f"{b.split(',')[0]} −\n{a}", [0], [of[b] - of[a]], "#000000") for a, b in pairs]
-    words = "every algorithm", "group regret at T in % of uniform play's"
-    left = Panel(shares, *words, level={CHANCE: 100}, xlim=(-15, 120), **axes)
-    right = Panel(less, "the paper claims more than 0", "paired difference, in the same %", **axes)
-    right.also = lambda ax: (ax.axvline(0, color="#999999", linestyle=":"), ax.margins(x=0.2))
-    return [left, right]
+FIGURES = {
+    "price": Experiment(price, draw_price),
+    "beyond": Experiment(beyond, draw_beyond),
+    "beyond_silos": Experiment(silos, draw_silos),
+    "beyond_feducb": Experiment(feducb, draw_feducb),
+}

@@ -1,6 +1,7 @@
-"""The pictures of experiments/figures: none is older than its script or its numbers, and helpers do what they say."""
+"""The pictures of experiments/figures: none is older than its module or its numbers, and helpers do what they say."""
 
 import functools
+import itertools
 import json
 import re
 import runpy
@@ -12,6 +13,7 @@ import jax
 import matplotlib
 import numpy as np
 import pytest
+from scipy import stats
 
 import fedbandit_jax as fb
 
@@ -20,6 +22,7 @@ FIGURES = EXPERIMENTS / "figures"
 PAGES = Path(__file__).parents[1] / "docs" / "reproduction"
 README = PAGES.parents[1] / "README.md"
 SUMMARY = PAGES.parent / "reproduction.md"
+DRAWN = re.compile(r"python experiments/draw\.py (\w+)")
 OPTIMAL = PAGES.parent / "optimal.md"
 QUOTING = [path for path in (README, *sorted(PAGES.parent.rglob("*.md"))) if " ± " in path.read_text()]
 QUOTING.remove(SUMMARY)  # it has no pictures
@@ -31,59 +34,72 @@ def page(name):
 
 
 @pytest.fixture(scope="module")
-def curves():
-    """The module of numbers, which scripts import from their own folder."""
+def draw():
+    """The module that draws, which imports the others from its own folder."""
     with matplotlib.rc_context(), pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(EXPERIMENTS))
-        import curves  # pyright: ignore[reportMissingImports]
+        import draw  # pyright: ignore[reportMissingImports]
 
-        yield curves
+        yield draw
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None)).startswith(str(EXPERIMENTS)):
             sys.modules.pop(name)
 
 
-def test_no_picture_is_stale(curves):
-    assert [wrong for path in sorted(FIGURES.glob("*.csv")) if (wrong := curves.stale(path))] == []
+@pytest.fixture(scope="module")
+def curves(draw):
+    """The module of numbers."""
+    return sys.modules["curves"]
 
 
-def test_pictures_have_their_numbers():
-    """Those that a script draws; commands and benchmarks draw the others."""
-    scripts = tuple(path.stem for path in EXPERIMENTS.glob("*.py"))
-    pictures = [path for path in FIGURES.glob("*.png") if path.name.startswith(scripts)]
+def test_no_picture_is_stale(draw):
+    assert [wrong for path in sorted(FIGURES.glob("*.csv")) if (wrong := draw.stale(path))] == []
+
+
+def test_pictures_have_their_numbers(draw):
+    """Those of `draw.py`; commands and benchmarks draw the others."""
+    pictures = [path for path in FIGURES.glob("*.png") if path.name.startswith(tuple(draw.experiments()))]
     assert len(pictures) > 60
     assert [path.stem for path in pictures if not path.with_suffix(".csv").exists()] == []
 
 
-def test_pictures_fit_a_page():
+def test_pictures_fit_a_page(draw):
     """Seven inches at 180 dots, as far as words at the sides allow, and 120 kB."""
-    scripts = tuple(path.stem for path in EXPERIMENTS.glob("*.py"))
-    pictures = [path for path in FIGURES.glob("*.png") if path.name.startswith(scripts)]
+    pictures = [path for path in FIGURES.glob("*.png") if path.name.startswith(tuple(draw.experiments()))]
     widths = {path.name: struct.unpack(">I", path.read_bytes()[16:20])[0] for path in pictures}
     assert {name: width for name, width in widths.items() if width > 7.3 * 180} == {}
     assert {path.name for path in pictures if path.stat().st_size > 120_000} == set()
 
 
-@pytest.mark.usefixtures("curves")
-def test_all_runs_every_script_and_draws_every_picture():
+def test_all_draws_every_picture_and_tries_every_figure(draw):
     commands = runpy.run_path(str(EXPERIMENTS / "all.py"))["commands"]
-    scripts = {path.name for path in EXPERIMENTS.glob("*.py") if "__main__" in path.read_text()}
-    assert {command.split()[0] for command in commands(smoke=True)} == scripts - {"all.py", "curves.py", "gallery.py"}
+    tried = [command.split() for command in commands(smoke=True)]
+    assert {one[1] for one in tried if one[0] == "draw.py"} == draw.experiments().keys()
+    assert {one[0] for one in tried} == {"draw.py", "planning.py", "benchmark.py"}
     assert len(commands(smoke=False)) == len(list(FIGURES.glob("*.png")))
 
 
-def test_a_picture_is_drawn_again_in_another_folder(curves, monkeypatch, tmp_path):
+def test_pages_name_figures(draw):
+    """And the figures that exist have a picture."""
+    named = {name for path in (README, *PAGES.parent.rglob("*.md")) for name in DRAWN.findall(path.read_text())}
+    assert len(named) > 50
+    assert named <= draw.experiments().keys()
+    assert {draw.name_of(draw.head(path)[0]) for path in FIGURES.glob("*.csv")} == draw.experiments().keys()
+
+
+def test_a_picture_is_drawn_again_in_another_folder(draw, monkeypatch, tmp_path):
     """By the command that `all.py --redraw --out DIR` runs, from the numbers that are kept in experiments/figures."""
     run = runpy.run_path(str(EXPERIMENTS / "all.py"))["run"]
     monkeypatch.setattr(sys, "argv", sys.argv)  # as it was, afterwards
-    assert run("liu2022_runtime.py", ["--redraw", "--out", str(tmp_path)], tmp_path)[2] == ""
+    assert run("draw.py liu2022_runtime", ["--redraw", "--out", str(tmp_path)])[2] == ""
     made, kept = (folder / "liu2022_runtime.csv" for folder in (tmp_path, FIGURES))
-    assert curves.head(made) == curves.head(kept)
+    assert draw.head(made) == draw.head(kept)
     assert made.read_text().split("\n")[1:] == kept.read_text().split("\n")[1:]
     assert (tmp_path / "liu2022_runtime.png").exists()
 
 
-def test_committed_pictures_are_replaced_on_demand_only(curves, monkeypatch, tmp_path):
+@pytest.mark.usefixtures("draw")
+def test_committed_pictures_are_replaced_on_demand_only(monkeypatch, tmp_path):
     from options import Size  # pyright: ignore[reportMissingImports]
 
     (tmp_path / "linked").symlink_to(FIGURES)
@@ -103,16 +119,14 @@ def test_committed_pictures_are_replaced_on_demand_only(curves, monkeypatch, tmp
 
 ELSEWHERE = {  # how many numbers "a ± b" of a page are in no picture of it: differences, powers, tables of commands
     "benchmark.md": 53,
-    "beyond.md": 6,
-    "federation.md": 7,
-    "linear.md": 4,
+    "beyond.md": 2,
+    "federation.md": 3,
     "planning.md": 14,
-    "privacy.md": 1,
-    "dubey2020.md": 1,
-    "liu2022.md": 2,
-    "zhou2024.md": 4,
+    "privacy.md": 2,
+    "chowdhury2023.md": 2,  # see `test_slopes_of_regret`
+    "dubey2020.md": 5,  # 4 in `test_powers_of_d`
     "quickstart.md": 8,
-    "schedules-and-networks.md": 3,
+    "schedules-and-networks.md": 12,  # 9 in `test_schedules_are_compared_on_other_seeds`
     "your-data.md": 3,
 }
 RATIOS = {  # picture of Chowdhury & Zhou (2023) -> pairs of labels whose ratio of regrets at T its page quotes
@@ -134,7 +148,12 @@ NUMBERS = re.compile(r"(-?\d[\d,]*(?:\.\d+)?) ± (\d+(?:,\d{3})*(?:\.\d+)?)")
 
 @functools.cache
 def kept(curves, picture):
-    return curves.parsed((FIGURES / f"{picture}.csv").read_text())
+    return sys.modules["draw"].parsed((FIGURES / f"{picture}.csv").read_text())
+
+
+def points(curves, picture):
+    """Returns the means and errors of a picture."""
+    return [pair for one in kept(curves, picture) for pair in zip(one.mean, one.error)]
 
 
 def is_rounded(words, value):
@@ -142,17 +161,55 @@ def is_rounded(words, value):
     return abs(float(words.replace(",", "")) - value) <= 0.5001 * 10.0 ** -len(words.partition(".")[2])
 
 
+def spread(values, unit=1.0):
+    """Returns a mean with its standard error, and with half of its 95 % interval."""
+    mean, error = values.mean() / unit, values.std(ddof=1) / np.sqrt(len(values)) / unit
+    return [(mean, error), (mean, stats.t.ppf(0.975, len(values) - 1) * error)]
+
+
+@functools.cache
+def compared(curves, picture):
+    """Returns ratios and differences of paired seeds, also in % of uniform play's regret.
+
+    Pairs differ in label, point or panel only. Of curves with many points the last ones are compared.
+    """
+    found, pairs = [], {}
+    chances = {one.panel: one.mean[-1] / 100 for one in kept(curves, picture) if one.label == curves.CHANCE}
+    for one in (one for one in kept(curves, picture) if one.n_seeds > 1):
+        unit = chances.get(one.panel, 1.0)
+        for i, y in list(enumerate(one.y))[0 if len(one.x) <= 8 else -1 :]:
+            found += spread(y) + spread(y, unit)
+            for same in (("label", one.panel, i), ("point", one.panel, one.label), ("panel", one.label, i)):
+                pairs.setdefault(same, []).append((y, unit))
+    for (y, unit), (z, _) in itertools.chain.from_iterable(itertools.permutations(of, 2) for of in pairs.values()):
+        if y.shape == z.shape:
+            found += [curves.quotient(y, z), *spread(y - z), *spread(y - z, unit)]
+            found += spread(y / z) if z.all() else []
+    return found
+
+
+@functools.cache
+def powers(curves, picture):
+    """Returns powers of x of curves, and of curves over others of their panel: of all, the first or the late points."""
+    ones = [one for one in kept(curves, picture) if one.n_seeds > 1 and len(one.x) > 2]
+    ones = [one for one in ones if one.x.min() > 0 and one.y.min() > 0]
+    pairs = [(a, b) for a, b in itertools.permutations(ones, 2) if a.panel == b.panel and a.y.shape == b.y.shape]
+    ones += [a.but(y=a.y / b.y) for a, b in pairs if len(a.x) < 6]
+    parts = [(one, part) for one in ones for part in (one.x > 0, one.x <= one.x[:3][-1], one.x > one.x[-1] / 10.1)]
+    return [curves.exponent(one, part) for one, part in parts if part.sum() > 1]
+
+
 @pytest.mark.parametrize("page", QUOTING, ids=lambda page: page.name)
 def test_numbers_of_a_page_are_in_its_pictures(curves, page):
-    """Every "a ± b" is a point of a curve or stands in a caption, except those counted in `ELSEWHERE`."""
+    """Every "a ± b" is a point of a curve or follows from points, except those counted in `ELSEWHERE`."""
     text = page.read_text()
     shown = {Path(one).stem for one in re.findall(r"figures/([\w.]+)\.png", text)}
     pictures = shown | {path.stem for path in FIGURES.glob(f"{page.stem}*.csv")}
     there = {name for name in pictures if (FIGURES / f"{name}.csv").exists()} - {"audits"}
-    points = [pair for name in there for one in kept(curves, name) for pair in zip(one.mean, one.error)]
-    captions = " ".join(line for name in there for line in curves.head(FIGURES / f"{name}.csv")[1])
-    quoted = [pair for pair in NUMBERS.findall(text) if pair not in NUMBERS.findall(captions)]
-    lost = [pair for pair in quoted if not any(is_rounded(pair[0], m) and is_rounded(pair[1], e) for m, e in points)]
+    lost = NUMBERS.findall(text)
+    for found in (points, compared, powers):
+        pairs = [pair for name in there if lost for pair in found(curves, name)]
+        lost = [pair for pair in lost if not any(is_rounded(pair[0], m) and is_rounded(pair[1], e) for m, e in pairs)]
     assert len(lost) == ELSEWHERE.get(page.name, 0), lost
 
 
@@ -271,7 +328,7 @@ def test_claims_of_pages_hold_in_their_numbers(curves):
         of = {one.label: one.y[-1] for one in kept(curves, "real_silos") if one.panel.startswith(panel)}
         cost.append(curves.quotient(of["secure aggregation, a user with all visits"], of["no noise, not private"])[0])
     words = "about {:.0f} times (lectures) and {:.0f} times (films)".format(*cost)
-    assert words in (PAGES.parent / "your-data.md").read_text()
+    assert words in " ".join((PAGES.parent / "your-data.md").read_text().split())
 
 
 def test_rows_of_plans_are_those_of_their_numbers(curves):
@@ -295,6 +352,32 @@ def test_powers_of_d(curves):
             assert f"{power:.2f} ± {half:.2f}" in page("dubey2020")
 
 
+def test_slopes_of_regret(curves):
+    """Those of Chowdhury & Zhou (2023) that fit some points of a curve, a seed at a time."""
+    import chowdhury2023_rates as rates  # pyright: ignore[reportMissingImports]
+
+    measured = kept(curves, "chowdhury2023_rates")
+    for panel, label in (("a", "LDP-SE"), ("d", "SE")):
+        slope = rates.slope(curves.the(measured, panel, label), rates.PANELS[panel][0])
+        assert "{:.2f} ± {:.2f}".format(*slope) in page("chowdhury2023")
+
+
+def test_schedules_are_compared_on_other_seeds(curves):
+    """The best of every family on half of the seeds, less the best fixed batch, on the other half."""
+    import policies  # pyright: ignore[reportMissingImports]
+
+    measured, text = kept(curves, "beyond_schedules"), (PAGES.parent / "schedules-and-networks.md").read_text()
+    for panel in curves.panels(measured):
+        families = [
+            [one.y[0] for one in curves.pick(measured, panel) if one.label.startswith(name)]
+            for name in policies.FAMILIES
+        ]
+        half = len(families[0][0]) // 2
+        fixed, *others = (min(of, key=lambda y: y[:half].mean())[half:] for of in families)
+        for y in others:
+            assert "{:,.0f} ± {:,.0f}".format(*curves.mean_error(y - fixed)) in text
+
+
 POWERS = {  # row of the table -> axis and trust model of the picture
     "M, silo-level LDP": ("M", "silo-level LDP"),
     "M, central": ("M", "central"),
@@ -304,6 +387,11 @@ POWERS = {  # row of the table -> axis and trust model of the picture
     "epsilon, delta = 10^-6": ("ε, δ = $10^{-6}$", "silo-level LDP"),
     "ln(1/delta)": ("ln(1/δ)", "silo-level LDP"),
 }
+
+
+def steps(curve):
+    """Returns the powers p of y ~ x^p from each point to the next, of means: they differ where y is no power of x."""
+    return ", ".join(f"{p:.3f}" for p in np.diff(np.log(curve.mean)) / np.diff(np.log(curve.x)))
 
 
 def test_powers_of_regret_and_of_its_bound(curves):
@@ -316,7 +404,7 @@ def test_powers_of_regret_and_of_its_bound(curves):
         (other,) = curves.pick(measured, f"random contexts, {axis}", model)
         contexts = "two points only" if len(other.x) == 2 else "{:.3f} ± {:.3f}".format(*curves.exponent(other))
         (quoted,) = [line for line in lines if line.startswith(f"| {row} |")]
-        assert quoted.strip("| ").split(" | ")[3:] == [bound, mine, curves.steps(worst[model]), random, contexts]
+        assert quoted.strip("| ").split(" | ")[3:] == [bound, mine, steps(worst[model]), random, contexts]
 
 
 @pytest.mark.usefixtures("curves")
@@ -330,7 +418,7 @@ def test_bounds_have_the_logarithm_by_which_widths_add_up():
     low = std * (np.sqrt(2 * d) + tail)  # lambda_min, if lambda is twice the bound on the noise
     log = np.log(1 + m * horizon / (d * low))
     width = np.sqrt(3 * low) + std * (np.sqrt(d) + tail) / np.sqrt(low) + 0.5 * np.sqrt(2 * np.log(100) + d * log)
-    bounds = runpy.run_path(str(EXPERIMENTS / "zhou2024_silos.py"))["bounds"]
+    bounds = runpy.run_path(str(EXPERIMENTS / "zhou2024_rates.py"))["bounds"]
     scale = width * np.sqrt(d * m * horizon)
     assert bounds(algo, spec, horizon) == pytest.approx((scale, scale * np.sqrt(log)), rel=1e-4)
 
@@ -342,29 +430,27 @@ def test_the_gallery_is_as_written_now(curves):
     assert "$" not in gallery.page()  # the site shows no formulas there
 
 
-def test_stale_sees_what_changed(curves, monkeypatch, tmp_path):
-    """A script, what it imports, its numbers and its picture; helpers are in no digest. A folder is not kept."""
-    monkeypatch.setattr(curves, "HERE", tmp_path)
-    script, other, picture = tmp_path / "drawn.py", tmp_path / "arms.py", tmp_path / "drawn.png"
-    script.write_text("import arms\nimport drawing\n")
+def test_stale_sees_what_changed(draw, curves, monkeypatch, tmp_path):
+    """A module, what it imports, its numbers and its picture; helpers are in no digest. A folder is not kept."""
+    module, other, picture = tmp_path / "drawn.py", tmp_path / "arms.py", tmp_path / "drawn.png"
+    monkeypatch.setattr(draw, "experiments", lambda: {"drawn": None})
+    monkeypatch.setattr(draw, "module_of", lambda _: module)
+    module.write_text("import arms\nimport drawing\n")
     other.write_text("x = 1\n")
     picture.write_bytes(b"picture")
     (tmp_path / "drawing.py").write_text("helpers\n")
-    monkeypatch.setitem(sys.modules, "__main__", type(sys)("__main__"))
-    sys.modules["__main__"].__file__ = str(script)
-    command = "python experiments/drawn.py --full --movielens DIR"
-    first = ["drawn.py", "--full", "--out", str(tmp_path), "--movielens", str(tmp_path), "--redraw"]
-    for argv in (first, ["drawn.py", "--redraw"]):  # again, under the command that made the numbers
-        monkeypatch.setattr(sys, "argv", argv)
-        table = curves.keep(picture, [curves.Curve("a", "one, two", [1, 2], [[1, 2], [3, 4]])], "It says\nthis")
-        assert curves.head(table) == (command, ["It says", "this"])
-        assert curves.stale(table) is None
+    words = ["--full", "--out", str(tmp_path), "--movielens", str(tmp_path), "--redraw"]
+    command = f"python experiments/draw.py drawn {draw.options_of(words)}"
+    assert command == "python experiments/draw.py drawn --full --movielens DIR"
+    table = draw.keep(picture, module, command, [curves.Curve("a", "one, two", [1, 2], [[1, 2], [3, 4]])], "It says")
+    assert draw.head(table) == (command, "It says")
+    assert draw.stale(table) is None
     (tmp_path / "drawing.py").write_text("other helpers\n")
-    assert curves.stale(table) is None
-    for path in (script, table, picture, other):
+    assert draw.stale(table) is None
+    for path in (module, table, picture, other):
         whole = path.read_bytes()
         path.write_bytes(whole + b"#\n")
-        assert "have changed" in curves.stale(table)
+        assert "have changed" in draw.stale(table)
         path.write_bytes(whole)
 
 
@@ -384,13 +470,6 @@ def test_a_curve_over_another_is_the_paired_ratio(curves):
         assert (mean, error) == pytest.approx(curves.quotient(*both))
 
 
-def test_verdicts_need_the_interval_to_exclude_nothing(curves):
-    worse = np.array([10.0, 11, 12, 13])
-    assert curves.verdict(worse - 5 + np.array([0.1, -0.1, 0, 0]), worse).startswith("holds, by 5")
-    assert curves.verdict(worse, worse - 5 + np.array([0.1, -0.1, 0, 0])).startswith("reversed")
-    assert curves.verdict(worse + np.array([5.0, -5, 6, -6]), worse).startswith("undecided")
-
-
 def test_counts_stand_until_the_next_record(curves):
     """A burst after round 7 is not in what stood there, as a line between records would have it."""
     rounds, counts = np.array([2, 6, 8]), np.array([[1, 5, 90], [0, 2, 40]])
@@ -400,19 +479,19 @@ def test_counts_stand_until_the_next_record(curves):
 
 def test_random_play_of_arms_is_that_of_the_instances_drawn(curves, key):
     """Elimination pulls all arms equally often at first, and has that regret up to float32."""
-    import arms  # pyright: ignore[reportMissingImports]
+    import chowdhury2023  # pyright: ignore[reportMissingImports]
 
     env, run = fb.envs.arms(5, instance="hard"), dict(key=key, seeds=3)
     regret = fb.simulate(env, fb.algos.SE(), horizon=10, stride=10, **run).regret[:, -1]
-    np.testing.assert_allclose(regret / 10, arms.random_arms(env, run), rtol=1e-5)
+    np.testing.assert_allclose(regret / 10, chowdhury2023.random_arms(env, run), rtol=1e-5)
 
 
 def test_rewards_of_the_authors_on_real_data(curves, key):
     """They are <raw features, theta> of the row that was played, whatever its norm, and agents see normalised rows."""
-    import silos  # pyright: ignore[reportMissingImports]
+    import zhou2024  # pyright: ignore[reportMissingImports]
 
     rows = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 2.0]], np.float32)
-    env = silos.raw_rewards(fb.data.Queries(rows, np.array([2, 1]), np.array([10.0, 1.0], np.float32), "toy"), 2)
+    env = zhou2024.raw_rewards(fb.data.Queries(rows, np.array([2, 1]), np.array([10.0, 1.0], np.float32), "toy"), 2)
 
     @jax.jit
     def played(arms):
@@ -427,9 +506,9 @@ def test_rewards_of_the_authors_on_real_data(curves, key):
     assert not env.spec.rewards_in_unit
 
 
-def test_what_audits_find_is_quoted(curves):
+def test_what_audits_find_is_quoted(draw):
     """Mechanisms that show less than 0.8 of their claim are in the table of the page, with what they show."""
-    kept = curves.parsed((FIGURES / "audits.csv").read_text())
+    kept = draw.parsed((FIGURES / "audits.csv").read_text())
     shipped = [one for one in kept if one.panel.startswith("shipped")]
     assert not any(one.note for one in shipped)
     assert all(one.note for one in kept if one not in shipped)
@@ -440,16 +519,19 @@ def test_what_audits_find_is_quoted(curves):
     assert quoted == {round(float(one.mean[0] / one.x[0]), 2) for one in shipped if one.mean[0] < 0.8 * one.x[0]}
 
 
-def test_numbers_beside_a_picture(curves, tmp_path, monkeypatch):
+def test_numbers_beside_a_picture(draw, tmp_path):
     """Those of an experiment go to another name, as they may have taken hours."""
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(EXPERIMENTS / "leak.py"), raising=False)
     (picture := tmp_path / "it.png").write_bytes(b"")
+
+    def keep():
+        return draw.keep(picture, EXPERIMENTS / "leaks.py", "python experiments/draw.py leak", [])
+
     for make in (lambda path: path.write_text("Chapter 1"), lambda path: path.symlink_to(tmp_path / "thesis")):
         make(other := tmp_path / "it.csv")
-        kept = curves.keep(picture, [])
-        assert curves.keep(picture, []).name != "it.csv"
+        kept = keep()
+        assert keep().name != "it.csv"
         assert kept.read_text().startswith("# python experiments/")
         assert other.is_symlink() or other.read_text() == "Chapter 1"
         other.unlink()
     assert not (tmp_path / "thesis").exists()
-    assert curves.keep(picture, []) == curves.keep(picture, []) == tmp_path / "it.csv"
+    assert keep() == keep() == tmp_path / "it.csv"

@@ -21,7 +21,7 @@ from fedbandit_jax.cli._command import Command, Folder, quiet
 from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.core.validate import BadValue
 
-FIGURES = Path("experiments", "figures")  # in a clone
+FIGURES, PAGES = Path("experiments", "figures"), Path("docs", "reproduction")  # in a clone
 
 
 def first_clone(*places: Path) -> Path:
@@ -37,7 +37,7 @@ Numbers = dict[tuple[str, str, str], np.ndarray]  # panel, label and point -> va
 KINDS = """
 Endings of names tell how algorithms run: "ours" certified, "authors" with constants of the authors' code,
 "theory" with printed radii, "exact" with exact radii. To try a script, type its command with --smoke.
-Sizes and claims: fedbandit reproduce PAPER. Run one: fedbandit reproduce PAPER FIGURE"""
+Settings and claims: fedbandit reproduce PAPER. Run one: fedbandit reproduce PAPER FIGURE"""
 
 
 class Figure(NamedTuple):
@@ -47,18 +47,17 @@ class Figure(NamedTuple):
     name: str  # within the paper
     path: Path
     command: str
-    setting: str  # here
-    claims: tuple[str, ...]  # of the paper, with its size and what was seen here
+    setting: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReproduceCommand(Command):
     """List the figures and claims of the four papers and of our pages, or run one of them again.
 
-    Without FIGURE the command lists figures with their command. With PAPER it adds the setting, and each claim with the
-    paper's size and what was seen. With both it runs the script of the figure, writes the picture and its numbers to
-    OUT, and compares them with the committed numbers. The exit code is 1 if a mean differs by more than the errors of
-    both runs explain. Type it in a clone of the repository.
+    Without FIGURE the command lists figures with their command. With PAPER it adds their settings, and the claims of
+    the paper with what was seen, as its page says. With both it runs the script of the figure, writes the picture and
+    its numbers to OUT, and compares them with the committed ones. The exit code is 1 if a mean differs by more than the
+    errors of both runs explain. Type it in a clone of the repository.
 
     For example:
       fedbandit reproduce
@@ -84,7 +83,8 @@ class ReproduceCommand(Command):
             raise BadValue("paper", f"must be one of {', '.join(PAPERS)}", self.paper, got=self.paper)
         found = {one.name: one for one in every if one.paper == self.paper}
         if self.figure is None:
-            print("\n".join(listed(list(found.values()) or every, claims=bool(found))))
+            print("\n".join(listed(list(found.values()) or every, settings=bool(found))))
+            print("\n".join(filled(one, "  ") for one in claims(self.paper)))
             return 0
         if self.figure not in found:
             raise BadValue("figure", f"must be one of {', '.join(found)}", self.figure, got=self.figure)
@@ -115,21 +115,34 @@ def figures() -> Iterator[Figure]:
         head = [line[2:].strip() for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("# ")]
         if head and head[0].startswith("python experiments/"):
             paper = next((one for one in PAPERS if path.stem.startswith(one)), PAPERS[-1])
-            setting, *claims = [line.removeprefix("Setting: ") for line in head[1:] if line] or [""]
             command, name = head[0].rpartition(" | ")[0], path.stem.removeprefix(f"{paper}_")
-            found.append(Figure(paper, name, path, command, setting, tuple(claims)))
+            setting = head[1].removeprefix("Setting: ") if head[1:] else ""
+            found.append(Figure(paper, name, path, command, setting))
     yield from sorted(found, key=lambda one: PAPERS.index(one.paper))
 
 
-def listed(found: list[Figure], claims: bool) -> Iterator[str]:
-    """Yields lines about figures, with settings and claims if asked for."""
+def claims(paper: str | None) -> Iterator[str]:
+    """Yields the claims of a paper, the sections of its page, each with the paragraph that has our verdict."""
+    page = CLONE / PAGES / f"{paper}.md"
+    for section in page.read_text(encoding="utf-8").split("\n### ")[1:] if page.exists() else ():
+        title, verdict = section.split("\n\n")[:2]
+        yield " ".join(f"{title}. {verdict}".replace("*", "").split())
+
+
+def listed(found: list[Figure], settings: bool) -> Iterator[str]:
+    """Yields lines about figures, with their settings if asked for."""
     width = max(len(one.name) for one in found)
     yield f"{'paper':<13}  {'figure':<{width}}  command"
     for one in found:
         yield f"{one.paper:<13}  {one.name:<{width}}  {one.command}"
-        for text in (f"Here: {one.setting}", *one.claims) if claims else ():
-            yield textwrap.fill(text, 110, initial_indent="    ", subsequent_indent="      ")
+        if settings:
+            yield filled(f"Here: {one.setting}", "    ")
     yield KINDS
+
+
+def filled(text: str, indent: str) -> str:
+    """Returns a text in lines of a terminal."""
+    return textwrap.fill(text, 110, initial_indent=indent, subsequent_indent=f"{indent}  ")
 
 
 def numbers(path: Path) -> Numbers:

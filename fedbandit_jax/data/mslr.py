@@ -72,8 +72,8 @@ def mslr(path: str | Path, *, features: str = "title", penalty: float = 1e-3, no
     if normalise:
         rows /= np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))[:, None]
     # DEVIATION zhou2024 code: the authors' code fits theta on raw values with penalty 1, and pays <raw values, theta>
-    # without noise, while its agents see normalised rows (`RealOptions` in experiments/silos.py). By default theta is
-    # fitted on the normalised rows, so that the bandit is linear in what agents see.
+    # without noise, while its agents see normalised rows (`RealOptions` in experiments/zhou2024.py). By default theta
+    # is fitted on the normalised rows, so that the bandit is linear in what agents see.
     theta = lasso(rows, relevance, penalty=penalty)
     if not theta.any():
         raise BadValue("penalty", "must be small enough for a non-zero theta", penalty)

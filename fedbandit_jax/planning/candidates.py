@@ -46,7 +46,7 @@ PHASES = (0.3, 0.15)  # and for elimination, whose proved widths drop hardly any
 DRAWS = (1.0, 0.25)  # values of `scale` for Thompson sampling
 COINS = (5.0, 0.5)  # values of `explore` for epsilon-greedy
 RULES = ("geometric_median", "median")  # of a server with liars
-LYING = "collude"  # among the worst attacks on these rules in experiments/beyond_liars.py
+LYING = "collude"  # among the worst attacks on these rules in beyond_liars of experiments
 RIDGE = 12.0  # standard deviations of the noise, as in `Greedy`
 STREAMS, OWN = (1.2, 300), (1.3, 1000)  # growth and T / first release, for streams and for uploads
 

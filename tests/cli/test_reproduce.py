@@ -14,7 +14,8 @@ text = Path("experiments/figures/zhou2024_fig9_ours.csv").read_text()
 assert sys.argv[1] == "--full"
 (Path(sys.argv[sys.argv.index("--out") + 1]) / "zhou2024_fig9_ours.csv").write_text(text.replace("T=3", "T=4"))
 """
-HEAD = "# Setting: T=3, 8 seeds\n# Zhou & Chowdhury (2024), Fig. 9: it grows. Size: T=10.\npanel,label,style,note,x,y\n"
+HEAD = "# Setting: T=3, 8 seeds\npanel,label,style,note,x,y\n"
+PAGE = "# A paper\n\n### Figure 9: it grows\n\n**Holds.** With\nT = 10.\n\n### It falls later\n\n**Not run.**\n"
 RUN = ["reproduce", "zhou2024", "fig9_ours", "--out", "mine"]
 
 
@@ -32,6 +33,8 @@ def clone(tmp_path, monkeypatch):
     (folder.parent / "fig9.py").write_text(SCRIPT)
     rows = "".join(f"a,tree,,,{x},{' '.join(map(str, y))}\n" for (*_, x), y in table([10, 20]).items())
     (folder / "zhou2024_fig9_ours.csv").write_text(f"# python experiments/fig9.py --full | 12ab\n{HEAD}{rows}")
+    (pages := tmp_path / "clone" / reproduce.PAGES).mkdir(parents=True)
+    (pages / "zhou2024.md").write_text(PAGE)
     monkeypatch.setattr(reproduce, "CLONE", tmp_path / "clone")
     monkeypatch.chdir(tmp_path)
     return folder.parent
@@ -42,7 +45,8 @@ def test_a_figure_is_listed_run_and_compared(clone, capsys):
         assert main(["reproduce", *words]) == 0
         shown = capsys.readouterr().out
         assert "zhou2024 fig9_ours python experiments/fig9.py --full" in " ".join(shown.split())
-        assert ("Here: T=3, 8 seeds" in shown and "Size: T=10" in shown) == bool(words)
+        for said in ("Here: T=3, 8 seeds", "Figure 9: it grows. Holds. With T = 10.", "It falls later. Not run."):
+            assert (said in shown) == bool(words)
     assert main(RUN) == 0
     assert "2 of 2" in capsys.readouterr().out
     assert "T=4" in Path("mine/zhou2024_fig9_ours.csv").read_text()
