@@ -139,17 +139,17 @@ class Certificate(Printed):
     wrap_probability: float | None = None
     not_covered: tuple[str, ...] = ()
 
-    def through(self, doors: Sequence[Raw]) -> Certificate:
+    def through(self, leaks: Sequence[Raw]) -> Certificate:
         """Weakens this certificate by raw-data accesses.
 
         The claim becomes the weakest of its own and theirs. An access that leaves "none" also makes `epsilon_exact`
         infinite. The reason then keeps the statement about data that pass the mechanism.
         """
-        if not doors or (self.claim == "none" and self.epsilon is None):
+        if not leaks or (self.claim == "none" and self.epsilon is None):
             return self
-        claim = min((self.claim, *(door.claim for door in doors)), key=CLAIMS.index)
-        voided = [door for door in doors if door.claim == "none"]
-        why = "; ".join(door.why for door in voided or doors)
+        claim = min((self.claim, *(leak.claim for leak in leaks)), key=CLAIMS.index)
+        voided = [leak for leak in leaks if leak.claim == "none"]
+        why = "; ".join(leak.why for leak in voided or leaks)
         if self.reason:
             why += f"; for what passes the mechanism: {self.reason}"
         return dataclasses.replace(
@@ -158,7 +158,7 @@ class Certificate(Printed):
             adjacency=self.adjacency + ", all other users' actions being held fixed" * (claim == "as_printed"),
             reason=why if voided or claim != "none" else self.reason,
             epsilon_exact=math.inf if voided and self.epsilon is not None else self.epsilon_exact,
-            not_covered=(*(door.seen for door in doors), *self.not_covered),
+            not_covered=(*(leak.seen for leak in leaks), *self.not_covered),
         )
 
     def among(self, n_visits: int) -> Certificate:

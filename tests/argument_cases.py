@@ -321,7 +321,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
 
 MADE = {  # public, but made by a function, or a part of one's own which is checked where it is used
     *(one for one in vars(E).values() if inspect.isclass(one)),
-    *(S.BoundSchedule, S.BoundLogDet, S.BoundPrivateLogDet, S.Fixed, S.Schedule, S.Setting, S.check, S.doors, S.timing),
+    *(S.BoundSchedule, S.BoundLogDet, S.BoundPrivateLogDet, S.Fixed, S.Schedule, S.Setting, S.check, S.leaks, S.timing),
     *(P.Calibration, P.Certificate, P.Release, P.Trust),
     *(fb.record.Thinned, fb.record.arms, fb.record.estimates, fb.record.recommended),
     *(fb.record.Moment, fb.record.Recorder, fb.record.Recording, fb.record.recorder, A.Alone, A.Together),

@@ -11,7 +11,7 @@ import numpy as np
 from typing_extensions import override
 
 from fedbandit_jax import schedules
-from fedbandit_jax.algos.loops.doors import check_policy
+from fedbandit_jax.algos.loops.leaks import check_policy
 from fedbandit_jax.core import memory, validate
 from fedbandit_jax.core.padding import padded
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Recipe, Spec

@@ -26,5 +26,5 @@ from fedbandit_jax.schedules.schedule import BoundSchedule as BoundSchedule
 from fedbandit_jax.schedules.schedule import Schedule as Schedule
 from fedbandit_jax.schedules.schedule import Setting as Setting
 from fedbandit_jax.schedules.schedule import check as check
-from fedbandit_jax.schedules.schedule import doors as doors
+from fedbandit_jax.schedules.schedule import leaks as leaks
 from fedbandit_jax.schedules.schedule import timing as timing

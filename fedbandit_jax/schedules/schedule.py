@@ -126,7 +126,7 @@ class Schedule:
         raise NotImplementedError(f"{type(self).__name__}.bind")
 
 
-def doors(bound: BoundSchedule) -> tuple[Raw, ...]:
+def leaks(bound: BoundSchedule) -> tuple[Raw, ...]:
     """Returns the accesses to raw data of a bound schedule.
 
     A sealed class has none. Neither has a class that reads nothing and does not call the host, as a trace shows.

@@ -13,7 +13,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap, sequential_vmap
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.loops.doors import check_policy, policy_doors
+from fedbandit_jax.algos.loops.leaks import check_policy, policy_leaks
 from fedbandit_jax.core import struct
 from fedbandit_jax.core.programs import side_effect
 from fedbandit_jax.privacy.admission import BoundStatistic
@@ -195,7 +195,7 @@ def test_beliefs_of_any_structure_pass():
     ):
         policy = own(index=first, **methods)
         check_policy(policy, ENV.spec)
-        assert policy_doors(policy, ENV.spec, False, 5) == ()
+        assert policy_leaks(policy, ENV.spec, False, 5) == ()
 
 
 def test_the_seal_is_the_package_s():

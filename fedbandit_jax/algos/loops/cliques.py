@@ -26,7 +26,7 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
-from fedbandit_jax.algos.loops.doors import LEARNS_IN_BATCH
+from fedbandit_jax.algos.loops.leaks import LEARNS_IN_BATCH
 from fedbandit_jax.algos.loops.loop import PEERS, PlayingLoop, without_sums
 from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
 from fedbandit_jax.algos.policies.ucb import BoundUCB, Prepared

@@ -13,7 +13,7 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
-from fedbandit_jax.algos.loops.doors import policy_doors
+from fedbandit_jax.algos.loops.leaks import policy_leaks
 from fedbandit_jax.algos.loops.ledger import Stages
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import lots, random, struct
@@ -21,7 +21,7 @@ from fedbandit_jax.core.scoring import Scorer
 from fedbandit_jax.interfaces import Algorithm, Policy, Report, Round, Spec
 from fedbandit_jax.privacy.bound import BoundMechanism, Timing
 from fedbandit_jax.privacy.packing import packed_size
-from fedbandit_jax.schedules import BoundSchedule, doors, timing
+from fedbandit_jax.schedules import BoundSchedule, leaks, timing
 
 PEERS = "there is no server: silos send messages to each other"
 
@@ -95,8 +95,8 @@ class PolicyLoop(PlayingLoop):
     @property
     def raw(self) -> tuple[Raw, ...]:
         """The accesses to raw data."""
-        when = () if self.schedule is None else doors(self.schedule)
-        return (*when, *policy_doors(self.one_policy, self.spec, self.learns_in_batch, self.equal_batches))
+        when = () if self.schedule is None else leaks(self.schedule)
+        return (*when, *policy_leaks(self.one_policy, self.spec, self.learns_in_batch, self.equal_batches))
 
     @property
     def one_policy(self) -> Policy:

@@ -1,4 +1,4 @@
-"""Private FCLUB with its doors or its horizon tampered with loses its claim; environments that break their spec."""
+"""Private FCLUB with its leaks or its horizon tampered with loses its claim; environments that break their spec."""
 
 import dataclasses
 import math
@@ -28,7 +28,7 @@ def bound():
     return HONEST.bind(SPEC, T)
 
 
-def test_doors_say_what_is_read(bound):
+def test_leaks_say_what_is_read(bound):
     assert bound.raw == ()
     assert bound.replace(alpha_1=np.float32(1.5)).raw == (RAW_CLUSTERS,)
     assert bound.replace(counts=False).raw == (RAW_UPLOADS,)

@@ -132,7 +132,7 @@ def test_warnings_of_other_families():
 
 
 def test_batches_of_one_round_cannot_be_forged(script):
-    """A run in longer batches keeps its door, and a mechanism is bound to batches of one size."""
+    """A run in longer batches keeps its leak, and a mechanism is bound to batches of one size."""
     algo = ROUND
     bound = algo.replace(schedule=2).bind(script.spec, 20)
     assert dataclasses.replace(bound, batch=1).guarantee().claim == "none"

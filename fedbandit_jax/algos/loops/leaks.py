@@ -42,7 +42,7 @@ LEARNS_TOGETHER = Raw(
 )
 
 
-def policy_doors(policy: Policy, spec: Spec, learns_in_batch: bool, batch: int | None) -> tuple[Raw, ...]:
+def policy_leaks(policy: Policy, spec: Spec, learns_in_batch: bool, batch: int | None) -> tuple[Raw, ...]:
     """Returns the accesses to raw data of a policy that learns within batches of B = `batch` rounds.
 
     A sealed policy has none. Neither has a user-defined policy that defines `start`, `update` and `index` alone, if a
