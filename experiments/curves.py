@@ -18,23 +18,14 @@ POINTS = 40  # recorded rounds of a curve that are kept
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """Values y (n, S) of S seeds at the points x (n,); S = 1 for numbers that are not random.
+    """Values y (n, S) of S seeds at the points x (n,); S = 1 for numbers that are not random, which may be (n,)."""
 
-    Args:
-        panel: the panel of the figure.
-        label: the name in the legend.
-        x: points.
-        y: values of the seeds at the points; numbers (n,) stand for one seed.
-        style: colour, line and marker as matplotlib has them, with spaces between.
-        note: what a certificate claims, or any other word.
-    """
-
-    panel: str
-    label: str
+    panel: str  # of the figure
+    label: str  # in the legend
     x: Any
     y: Any
-    style: str = ""
-    note: str = ""
+    style: str = ""  # colour, line and marker as matplotlib has them, with spaces between
+    note: str = ""  # what a certificate claims, or any other word
 
     def __post_init__(self):
         object.__setattr__(self, "x", np.asarray(self.x, float))

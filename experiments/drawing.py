@@ -95,29 +95,17 @@ class Panel:
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """What a figure shows.
+    """What a figure shows."""
 
-    Args:
-        panels: its panels, row by row.
-        title: the message, in at most ten words.
-        setting: sizes, seeds and what lines mean, for the caption.
-        height: inches; by default they are by the rows of panels, and of names in a panel.
-        shape: rows and columns; by default one row.
-        mosaic: places of the panels in the order of their letters, as for `plt.subplot_mosaic`, in place of a shape.
-        ncols: columns of the legend, if they fit into the width.
-        ylabel: words at the axes of the first column.
-        grid: more arguments of `plt.subplots`.
-    """
-
-    panels: Sequence[Panel]
-    title: str
-    setting: str
-    height: float | None = None
-    shape: tuple[int, int] | None = None
-    mosaic: str = ""
-    ncols: int = 5
-    ylabel: str = ""
-    grid: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    panels: Sequence[Panel]  # row by row
+    title: str  # the message, in at most ten words
+    setting: str  # sizes, seeds and what lines mean, for the caption
+    height: float | None = None  # inches; by default they are by the rows of panels, and of names in a panel
+    shape: tuple[int, int] | None = None  # rows and columns; by default one row
+    mosaic: str = ""  # places of the panels by their letters, as for `plt.subplot_mosaic`, in place of a shape
+    ncols: int = 5  # columns of the legend, if they fit into the width
+    ylabel: str = ""  # words at the axes of the first column
+    grid: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # more arguments of `plt.subplots`
 
     def figure(self) -> Figure:
         """Draws it."""
@@ -152,17 +140,11 @@ class Picture:
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """A figure of a table `FIGURES`: `python experiments/draw.py NAME`.
+    """A figure of a table `FIGURES`: `python experiments/draw.py NAME`."""
 
-    Args:
-        measure: returns the numbers, for the options of the command line. Its docstring is the text of --help.
-        picture: returns the picture of them.
-        options: type of the options.
-    """
-
-    measure: Callable[[Any], list[Curve]]
+    measure: Callable[[Any], list[Curve]]  # the numbers, for options; its docstring is the text of --help
     picture: Callable[[list[Curve]], Picture]
-    options: type[Size] = Size
+    options: type[Size] = Size  # of the command line
 
 
 def render(panel: Panel, ax: Axes) -> None:
