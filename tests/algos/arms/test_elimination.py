@@ -202,7 +202,7 @@ class Odd:
 
 def test_rewards_against_the_spec_are_flagged():
     """And clipped, NaN to 0: the certificate stands, but the seed must not be trusted."""
-    given = np.float32([math.nan, math.inf, -0.01, 1.01]), np.float32([0, 1, 0, 1])
+    given = [np.array(x, np.float32) for x in ([math.nan, math.inf, -0.01, 1.01], [0, 1, 0, 1])]
     told, clipped = (ex.simulate(Odd(rewards=x), bound(), horizon=HORIZON, seeds=1) for x in given)
     assert (told.status[0], clipped.status[0]) == (fb.Status.OUTSIDE_SPEC, fb.Status.OK)
     jax.tree.map(np.testing.assert_array_equal, (told.regret, told.records), (clipped.regret, clipped.records))

@@ -98,12 +98,12 @@ class Server:
         self.level = np.asarray(self.bound.level) if isinstance(algo, A.TruncatedSE) else None
         self.flips = 1 / (1 + math.exp(self.epsilon)) if isinstance(self.sums, A.RRSE) else None
         self.names = [jax.random.fold_in(random.stream(key, "syncs"), k) for k in range(runner.n_steps)]
-        self.k = runner.env.spec.n_arms
+        self.k, self.shown = runner.env.spec.n_arms, {}  # `shown`: samples by batch, where they are what is released
         one_arm, budget = hasattr(self.bound, "times"), isinstance(algo, A.SequentialHalving)
         self.n_sums = self.k + 2 if budget else runner.n_steps * (1 if one_arm else self.k)
         self.failures = dict.fromkeys(range(1, runner.n_steps + 1), 0)
         self.noise, self.log_moments = functools.cache(self.noise), functools.cache(self.log_moments)
-        sampler = self.law(2).sampler
+        sampler: Any = self.law(2).sampler
         self.draw = jax.jit(lambda name, *law: sampler(jax.random.split(name, 3)[0], *law, (self.k,)))
 
     def law(self, n):
@@ -313,7 +313,6 @@ def test_user_by_user(key, algo, env, block):
     """Regret of every user, arms and releases after every batch, counters at every user, and what is recommended."""
     runner, found, counters, states = play(algo, key, env, block)
     server, bound = Server(algo, runner, key), runner.algo
-    server.shown = {}
     means = jax.jit(env.means)(env.init(key)).tolist()
     turns = jax.random.permutation(random.stream(key, "turns"), server.k).tolist()
     lots = np.asarray(getattr(INIT(runner, key)[1][1], "lot", range(server.k)))
