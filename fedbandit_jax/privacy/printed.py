@@ -24,15 +24,6 @@ def theorem_5_1(use: Ask) -> float:
     return math.sqrt(8 * use.kappa * (math.log(2) - math.log(delta) + epsilon)) / epsilon
 
 
-def theorem_5_3(use: Ask) -> float:
-    """Computes the least noise of "shuffle_amplified" by Lemma F.2.
-
-    Raises:
-        LemmaError: the condition of the lemma does not hold, or a user may come more than once.
-    """
-    return lemma_std(use)
-
-
 def theorem_5_5(use: Ask) -> float:
     """Computes the noise of "shuffle_vector_sum", through Cheu et al. (2021).
 
@@ -67,7 +58,7 @@ def dubey2020(use: Ask) -> float:
 
 PRINTED: dict[str, Callable[[Ask], float]] = {
     "theorem_5_1": theorem_5_1,
-    "theorem_5_3": theorem_5_3,
+    "theorem_5_3": lemma_std,
     "theorem_5_5": theorem_5_5,
     "dubey2020": dubey2020,
 }

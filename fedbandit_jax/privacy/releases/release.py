@@ -87,7 +87,7 @@ class Release(abc.ABC):
     def decoder(self) -> Float[np.ndarray, "S S"]:
         """Returns R as a float64 matrix: all prefixes have the noise R z, with one fresh z at each synchronisation."""
         c = self.encoder()
-        return scipy.linalg.solve_triangular(c, np.tril(np.ones(c.shape)).T, trans="T", lower=True).T
+        return scipy.linalg.solve_triangular(c, np.tril(np.ones(c.shape)).T, trans=1, lower=True).T
 
     def prefix_variance(self) -> Float[np.ndarray, " S"]:
         """Returns the noise variance of every prefix for noise of variance 1: the squared row norms of R."""
