@@ -240,13 +240,12 @@ def sampled(bound, server, asked, sums):
     """The samples of Thompson sampling. Of arms without users, the one with the least draw is next."""
     if not sum(asked):
         return [np.inf] * len(asked)
-    users, noise = np.cumsum(bound.users), np.cumsum(bound.protocol.stds()[: len(bound.users)] ** 2)
+    users, noise = np.cumsum(bound.users) + 1, np.cumsum(bound.protocol.stds()[: len(bound.users)] ** 2)
+    std = np.sqrt(users / 4 + noise) / users
+    np.testing.assert_allclose(bound.radius[: bound.times], std[: bound.times], rtol=1e-5)  # few samples decide
     z = np.asarray(jax.random.normal(random.stream(server.names[sum(asked) - 1], "samples"), (len(asked),)))
-    index = []
-    for j, s, one in zip(asked, sums, z):
-        n = users[j - 1] + 1
-        index.append(s / n + math.sqrt(n / 4 + noise[j - 1]) / n * one if j else 1e9 - 1e6 * one)
-    return index
+    given = zip(asked, sums, z)
+    return [s / users[j - 1] + std[j - 1] * one if j else 1e9 - 1e6 * one for j, s, one in given]
 
 
 def samples(bound, server, asked, sums):
