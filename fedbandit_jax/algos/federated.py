@@ -17,7 +17,7 @@ from fedbandit_jax.algos.policies.ucb import UCB
 from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Policy, Spec
-from fedbandit_jax.privacy.byzantine import AGGREGATES, Liars, shown_apart
+from fedbandit_jax.privacy.byzantine import AGGREGATES, Liars, with_robust_server
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
@@ -86,12 +86,12 @@ class Federated(PolicyRecipe):
         return (
             super().tags
             | tagged("learns_in_batch", self.learns_in_batch, {"learning in a batch": self.learns_in_batch})
-            | tagged(name, getattr(self, name), {"server shown silos": self.apart})
+            | tagged(name, getattr(self, name), {"server shown silos": self.per_silo})
             | tagged("schedule", schedule, {"long batch": long})
         )
 
     @property
-    def apart(self) -> bool:
+    def per_silo(self) -> bool:
         """Whether the server sees every silo's sums, for a robust centre or Byzantine silos."""
         return self.aggregate != "sum" or self.liars is not None
 
@@ -146,8 +146,8 @@ class Federated(PolicyRecipe):
         longest = min(REFRESH, max(1, USERS // m))
         sizes = dict(batch=batch, most=schedule.longest(horizon), longest=longest, rounds=horizon)
         mechanism, stds = self.calibrated(spec, m, self.n_syncs(horizon), **sizes)
-        if self.apart:
-            mechanism = shown_apart(mechanism, self.aggregate, self.liars)
+        if self.per_silo:
+            mechanism = with_robust_server(mechanism, self.aggregate, self.liars)
             stds = mechanism.stds() if isinstance(mechanism, NoisyMechanism) else stds
         policy = self.informed(spec, mechanism, m, stds)
         common = parts(spec, policy, mechanism, stds, learns_in_batch=self.learns_in_batch)

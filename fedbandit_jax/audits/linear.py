@@ -94,7 +94,7 @@ def linear(
     by_batch = type(bound) is ServerLoop and bound.schedule is None
     whole = batch if by_batch else 0  # other loops do not show one sum of all silos
     if whole and not mechanism.trust.on_grid:  # rounding to a grid does not cancel
-        measure = _messages_moved(mechanism) if messages else prefixes_moved(mechanism, mechanism.apart)
+        measure = _messages_moved(mechanism) if messages else prefixes_moved(mechanism, mechanism.per_silo)
         options = dict(sensitivity=mechanism.sensitivity, measure=measure)
     elif whole:  # slowness of integers, of users' bits, and of both message by message
         options = dict(slow=(12 if mechanism.trust.needs_users else 8) if messages else 4)

@@ -22,7 +22,7 @@ from jax import Array, lax
 from scipy.stats import norm
 
 from fedbandit_jax.privacy.behaviour import zero_batch
-from fedbandit_jax.privacy.byzantine import Apart
+from fedbandit_jax.privacy.byzantine import RobustMechanism
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.packing import matrix_weights, packed_size
 
@@ -44,7 +44,7 @@ def odd(mechanism: Any, key: Array) -> str:
     """
     if not isinstance(mechanism, NoisyMechanism) or mechanism.trust.on_grid or mechanism.trust.needs_users:
         return ""
-    mechanism = mechanism.plain() if isinstance(mechanism, Apart) else mechanism
+    mechanism = mechanism.plain() if isinstance(mechanism, RobustMechanism) else mechanism
     size = packed_size(mechanism.statistic.dim)
     drawn = np.asarray(_drawn(mechanism, key, -(-DRAWS // size))).reshape(-1, size)
     weights = matrix_weights(size) if mechanism.trust.joint_matrix else np.ones(size)

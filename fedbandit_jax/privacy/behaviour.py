@@ -25,7 +25,7 @@ import scipy.linalg
 from jax import Array, lax
 
 from fedbandit_jax.core import wide
-from fedbandit_jax.privacy.byzantine import Apart
+from fedbandit_jax.privacy.byzantine import RobustMechanism
 from fedbandit_jax.privacy.integers.noise import ShuffledNoise
 from fedbandit_jax.privacy.integers.ring import RingSum
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
@@ -103,7 +103,7 @@ def _sums(protocol: RingSum, most: int, k: Array, key: Array) -> Array:
 
 
 def _of_releases(mechanism: NoisyMechanism, key: Array) -> str:
-    mechanism = mechanism.plain() if isinstance(mechanism, Apart) else mechanism
+    mechanism = mechanism.plain() if isinstance(mechanism, RobustMechanism) else mechanism
     release, trust, dim = mechanism.release, mechanism.trust, mechanism.statistic.dim
     if not mechanism.stds().any():
         return ""  # it says that there is none
@@ -132,7 +132,7 @@ def _of_releases(mechanism: NoisyMechanism, key: Array) -> str:
             return wrong
         stds = trust.silo_stds()
         silos = np.moveaxis(shown.reshape(draws, n, len(stds), -1), 1, 0) / np.asarray(stds, float)[:, None]
-        if mechanism.apart:
+        if mechanism.per_silo:
             silos = scipy.linalg.solve_triangular(_factor(release, n), silos.reshape(n, -1), lower=True)
             silos = silos.reshape(n, draws, len(stds), -1) / weights
         else:
@@ -176,7 +176,7 @@ def zero_batch(mechanism: NoisyMechanism) -> tuple[Array, Array, Array]:
     """Returns the sums of a batch of users with x = 0 and y = 0, and these users if `mechanism.needs_users`."""
     dim, m = mechanism.statistic.dim, mechanism.n_agents
     users = mechanism.batch or 0 if mechanism.needs_users else 0
-    total = jnp.zeros((dim, dim + 1, m) if mechanism.apart else (dim, dim + 1))
+    total = jnp.zeros((dim, dim + 1, m) if mechanism.per_silo else (dim, dim + 1))
     return total, jnp.zeros((users, dim, m)), jnp.zeros((users, m))
 
 

@@ -84,7 +84,7 @@ class BoundMechanism:
         return MechanismState(self.nothing(dim), (), (), nothing, self.read(nothing, jnp.float32(0)))
 
     # whether `total`, `absorb` and `step` are about the sums of every silo, (d, d + 1, M), not about those of all
-    apart: ClassVar[bool] = False
+    per_silo: ClassVar[bool] = False
     enforced: ClassVar[bool] = False  # whether a loop leaves out one user's contributions beyond `users`
     together: ClassVar[bool] = False  # whether it does so by one count for all silos
     clips: ClassVar[bool] = False  # whether a loop counts the contributions that are clipped
@@ -116,7 +116,7 @@ class BoundMechanism:
 
     def total(self, x: Array, v: Array) -> Array:
         """Returns the sum of the summands of users (B, d, M) and v, (d, d + 1)."""
-        if self.apart:
+        if self.per_silo:
             return self.summands(x, v).sum(0)
         return jnp.einsum("bim,bjm->ij", x, rows(x, v), precision="highest")
 
@@ -125,14 +125,14 @@ class BoundMechanism:
         return total
 
     def nothing(self, dim: int) -> Sums | Steps:
-        """Returns the sum of no batch; its arrays have a leading axis M if silos are `apart`."""
-        zeros = jnp.zeros((self.n_agents,) * self.apart + (dim, dim + 1))
+        """Returns the sum of no batch; its arrays have a leading axis M if the state is `per_silo`."""
+        zeros = jnp.zeros((self.n_agents,) * self.per_silo + (dim, dim + 1))
         return Sums(zeros, zeros)
 
     def absorb(self, state: MechanismState, part: Array) -> MechanismState:
         """Adds part of a batch's sum, (d, d + 1), before the batch ends. `step` then takes the rest."""
         assert state.sums is not None  # schedules that are no clock run with exact sums only
-        return state._replace(sums=state.sums.add(jnp.moveaxis(part, -1, 0) if self.apart else part))
+        return state._replace(sums=state.sums.add(jnp.moveaxis(part, -1, 0) if self.per_silo else part))
 
     def step(
         self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None

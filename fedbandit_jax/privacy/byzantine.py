@@ -208,10 +208,10 @@ class Server:
 
 @struct.sealed
 @struct.pytree
-class ExactApart(Exact):
+class ExactRobust(Exact):
     """A mechanism without privacy; the server is shown every silo's exact sums."""
 
-    apart = True
+    per_silo = True
 
     server: Server
 
@@ -229,13 +229,13 @@ class ExactApart(Exact):
 
 @struct.sealed
 @struct.pytree
-class Apart(NoisyMechanism):
+class RobustMechanism(NoisyMechanism):
     """A silo-local mechanism; the server is shown every silo's private prefix sum.
 
     So users have the guarantee of `SiloLocal`, however other silos and the server behave.
     """
 
-    apart = shows_silos = True
+    per_silo = shows_silos = True
 
     server: Server
 
@@ -274,7 +274,7 @@ class Apart(NoisyMechanism):
             return found
         return dataclasses.replace(found, not_covered=(*found.not_covered, "users of silos that lie"))
 
-    def plain(self) -> Apart:
+    def plain(self) -> RobustMechanism:
         """Returns the same mechanism with the plain sum of honest silos, so all noise is Gaussian."""
         server = dataclasses.replace(self.server, lying=0 * self.server.lying, aggregate="sum")
         return dataclasses.replace(self, server=server)
@@ -291,7 +291,7 @@ class Apart(NoisyMechanism):
         return super()._misfit(timing, batch)
 
 
-def shown_apart(mechanism: BoundMechanism, aggregate: str, liars: Liars | None) -> BoundMechanism:
+def with_robust_server(mechanism: BoundMechanism, aggregate: str, liars: Liars | None) -> BoundMechanism:
     """Returns the same mechanism with a server that sees every silo's sums and adds them up by a rule.
 
     Args:
@@ -308,5 +308,5 @@ def shown_apart(mechanism: BoundMechanism, aggregate: str, liars: Liars | None) 
     attack = np.int32(list(ATTACKS).index(liars.attack))
     server = Server(lying=liars.mask(mechanism.n_agents), attack=attack, aggregate=aggregate)
     assert type(mechanism) in (Exact, Aggregated)
-    kind: Any = ExactApart if type(mechanism) is Exact else Apart
+    kind: Any = ExactRobust if type(mechanism) is Exact else RobustMechanism
     return kind(**{one.name: getattr(mechanism, one.name) for one in dataclasses.fields(mechanism)}, server=server)

@@ -120,7 +120,7 @@ class NoisyMechanism(BoundMechanism):
 
     @override
     def total(self, x: Array, v: Array) -> Array:
-        bounded = self.statistic.bounded and not self.apart
+        bounded = self.statistic.bounded and not self.per_silo
         return whole.add_up(self.summands(x, v)) if bounded else super().total(x, v)
 
     @override

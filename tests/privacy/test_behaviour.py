@@ -21,7 +21,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import RELEASES, TRUST, behaviour
 from fedbandit_jax.privacy.admission import BoundStatistic
-from fedbandit_jax.privacy.byzantine import shown_apart
+from fedbandit_jax.privacy.byzantine import with_robust_server
 from fedbandit_jax.privacy.integers.noise import Asked
 from fedbandit_jax.privacy.integers.ring import RingSum
 
@@ -104,7 +104,7 @@ def mechanisms():
     yield pytest.param(many, SCALES, id="shuffle_vector_sum-many")  # so many bits that their normal limit is drawn
     half = functools.partial(bind, statistic=P.Linear(centred=True, gram_scale=0.5))
     yield pytest.param(half, SCALES, id="silo_local-halved")
-    apart = functools.partial(shown_apart, aggregate="median", liars=P.Liars([0], "large"))
+    apart = functools.partial(with_robust_server, aggregate="median", liars=P.Liars([0], "large"))
     yield pytest.param(lambda: apart(half()), OF_SILOS, id="silo_local-apart")
 
 
@@ -149,7 +149,7 @@ def check(monkeypatch):
 
     def drawn(mechanism, n, by_silo, *given):
         released, shown = jax.tree.map(lambda x: np.asarray(x, float), once(draw, mechanism, n, by_silo, *given))
-        if by_silo and not mechanism.apart:
+        if by_silo and not mechanism.per_silo:
             return released, now["damage"](shown)
         noise, root = shown if by_silo else released, once(factor, mechanism.release, n)
         fresh = now["damage"](np.einsum("kj,rj...->rk...", np.linalg.inv(root), noise))

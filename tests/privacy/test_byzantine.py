@@ -15,7 +15,15 @@ import fedbandit_jax as fb
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.bound import Exact
-from fedbandit_jax.privacy.byzantine import AGGREGATES, ATTACKS, Apart, ExactApart, Server, cost, shown_apart
+from fedbandit_jax.privacy.byzantine import (
+    AGGREGATES,
+    ATTACKS,
+    ExactRobust,
+    RobustMechanism,
+    Server,
+    cost,
+    with_robust_server,
+)
 from fedbandit_jax.privacy.packing import pack
 from fedbandit_jax.privacy.trust import Central
 
@@ -29,7 +37,9 @@ PACK, JITTED = jax.jit(pack), {name: jax.jit(rule) for name, rule in AGGREGATES.
 def bind(aggregate="median", liars=None, release="tree", m=M, **options):
     """A mechanism of M silos and 3 features, for S = 4 batches of 2 rounds."""
     recipe = P.Mechanism(BUDGET, release, **options)
-    return shown_apart(recipe.bind(BoundStatistic(D, constant=True), n_agents=m, n_syncs=4, batch=2), aggregate, liars)
+    return with_robust_server(
+        recipe.bind(BoundStatistic(D, constant=True), n_agents=m, n_syncs=4, batch=2), aggregate, liars
+    )
 
 
 def recipe(**options):
@@ -105,8 +115,8 @@ RULES = [(rule, attack, private) for rule in AGGREGATES for attack in (None, "la
 def test_a_release_is_the_rule_on_prefix_sums(aggregate, attack, private):
     """The tree of every silo in NumPy, fed the same users and the same noise; silo 1 may lie. Or no noise."""
     liars = attack and P.Liars([1], attack)
-    bound: Apart = bind(aggregate, liars)
-    exact = shown_apart(Exact(n_agents=M), aggregate, liars)
+    bound: RobustMechanism = bind(aggregate, liars)
+    exact = with_robust_server(Exact(n_agents=M), aggregate, liars)
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((4, 2, D, M)) / 3, rng.random((4, 2, M))
     played = bound if private else exact
@@ -174,5 +184,5 @@ def test_liars_are_checked():
     for silos in ([7], 0.05, 0.95):
         with refused("silos"):
             recipe(liars=P.Liars(silos)).bind(ENV.spec, 20)
-    assert isinstance(recipe(privacy=None).bind(ENV.spec, 20).mechanism, ExactApart)
+    assert isinstance(recipe(privacy=None).bind(ENV.spec, 20).mechanism, ExactRobust)
     assert recipe().bind(ENV.spec, 4).mechanism.guarantee is not None  # nothing is released before round 5

@@ -146,7 +146,7 @@ class Stages(NamedTuple):
         ledger = ledger._replace(pending=jnp.where(due, 0, ledger.pending))
         if ledger.held is not None:
             return ledger._replace(held=self._more(ledger.held, part))
-        part = part if self.mechanism.apart else part.sum(-1)
+        part = part if self.mechanism.per_silo else part.sum(-1)
         return ledger._replace(mechanism=self.mechanism.absorb(ledger.mechanism, part))
 
     def _more(self, held: Any, part: Array) -> Any:
@@ -171,7 +171,7 @@ class Stages(NamedTuple):
             held, some = jax.tree.map(lambda x: jnp.where(keeps, x, jnp.zeros_like(x)), owed), (sends,)
         elif total is None:
             total = jnp.zeros((self.spec.dim, self.spec.dim + 1))
-        elif not self.mechanism.apart:
+        elif not self.mechanism.per_silo:
             total = total.sum(-1)
         nobody = jnp.zeros((0, self.spec.dim, self.mechanism.n_agents))
         x, v = users or (nobody, nobody[:, 0])

@@ -68,7 +68,7 @@ class ServerLoop(PolicyLoop):
     @override
     def adds(self) -> bool:
         one, spec = self.mechanism, self.spec
-        alone = one.needs_users or one.enforced or one.apart or spec.drops or spec.late
+        alone = one.needs_users or one.enforced or one.per_silo or spec.drops or spec.late
         return self.schedule is None and not alone
 
     @property
@@ -85,7 +85,7 @@ class ServerLoop(PolicyLoop):
     @override
     def init(self, key: Array, spec: Spec) -> ServerState:
         belief, status = first_belief(self.policy, spec.dim)
-        each, asks, m = self.tracks or self.mechanism.apart or spec.drops, self.schedule is not None, spec.n_agents
+        each, asks, m = self.tracks or self.mechanism.per_silo or spec.drops, self.schedule is not None, spec.n_agents
         n_sums = None if self.adds else m if each else 1  # sums that `gather` forms are pending in `sync` only
         ledger = self.stages.open(n_sums, m, spec.n_users, status=status)
         asked = jnp.zeros(m, bool) if asks else None
