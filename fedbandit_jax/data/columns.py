@@ -186,7 +186,8 @@ def column(wanted: Wanted, table: Table, missing: Sequence[str] | None = None) -
     def wrong(odd: Any, must: str) -> BadValue:
         i = int(np.argmax(odd))  # the first such row
         value = series.iloc[i]
-        seen = "nothing" if value in ("", None) or value != value else validate.shown(value)
+        empty = series.isna().iloc[i] or (isinstance(value, str) and not value)
+        seen = "nothing" if empty else validate.shown(value)
         return BadValue(argument, must, value, got=f"{seen} {table.where(i, name)}")
 
     gap = series.isna() | (series.isin(GAPS) if dtype == "O" and not literal else False)
@@ -206,8 +207,9 @@ def column(wanted: Wanted, table: Table, missing: Sequence[str] | None = None) -
         if dated := kind != "numbers" and all(map(DATE.fullmatch, texts)):
             distinct = _days(pandas.to_datetime(pandas.Series(texts), format="ISO8601", utc=True, errors="coerce"))
         else:
-            answers = [ANSWERS.get(text.lower(), text) if kind == "numbers" else text for text in texts]
-            distinct = pandas.to_numeric(pandas.Series(answers), errors="coerce").to_numpy(float)
+            answers = [ANSWERS.get(text.lower()) for text in texts]
+            numbers = texts if kind != "numbers" or None in answers else answers  # not 3 beside yes
+            distinct = pandas.to_numeric(pandas.Series(numbers), errors="coerce").to_numpy(float)
         no = np.isnan(distinct)
         if kind == "either" and no.all() and not dated:
             units = [unit and unit[1] for unit in map(UNIT.fullmatch, texts)]

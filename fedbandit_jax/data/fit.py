@@ -155,7 +155,7 @@ def fitted(model: str, design: JointFeatures, rows: np.ndarray, played: np.ndarr
     if model == "logistic":
         x, y = design.of(rows, played[rows]), rewards[rows]
         sides = np.concatenate([y, 1 - y])  # a row counts y times as 1, and 1 - y times as 0
-        kept = np.flatnonzero(sides)
+        kept = np.flatnonzero(sides) if y.max() > 0 and y.min() < 1 else np.arange(len(sides))  # both, as sklearn must
         options: Any = dict(C=1 / (len(y) * PENALTY), fit_intercept=False, tol=TOLERANCE, solver="newton-cholesky")
         regression = require("sklearn.linear_model", "data").LogisticRegression(**options)
         return regression.fit(x[kept % len(y)], kept < len(y), sides[kept]).coef_[0]

@@ -99,8 +99,21 @@ def test_columns_must_be_whole_vectors_of_one_length(name):
     assert f"got nothing in row 31 of column {name!r}" in said
     for values in (GOOD[name][:-1], np.zeros((N, 2)), None, [[1]] * N):
         said_of({**GOOD, name: values})
+    assert "must hold texts, numbers or dates" in said_of(pd.DataFrame(GOOD).assign(**{name: [NUMBERS[:2]] * N}))
     if name in WRONG:
         assert repr(name) in said_of({**GOOD, name: np.zeros(N) + 1j})
+
+
+@pytest.mark.parametrize(("name", "kind"), [("age", "Float64"), ("cured", "Int64"), ("drug", "string")])
+def test_gaps_of_types_with_masks_are_named(name, kind):
+    column = pd.Series(GOOD[name]).astype(kind).mask(NUMBERS == 31)
+    assert f"got nothing in row 31 of column {name!r}" in said_of(pd.DataFrame(GOOD).assign(**{name: column}))
+
+
+def test_answers_are_no_numbers_beside_others():
+    said = said_of({**GOOD, "cured": ["yes", "3"] * (N // 2)})
+    assert "reward must be numbers, or yes and no" in said
+    assert "got 'yes' in row 0" in said
 
 
 def test_a_good_table_may_have_gaps_in_columns_without_a_role(tmp_path):

@@ -136,6 +136,15 @@ def test_logistic_regression_minimises_its_loss(reward):
     assert np.isfinite(separable.theta).all()
 
 
+def test_rows_that_fit_may_all_have_the_same_answer():
+    replayed = table(features=["age"]).log.row
+    env = table({**LOG, "cured": np.arange(len(LOG["cured"])) == replayed[0]}, features=["age"], model="logistic")
+    x, fitted = features(env, LOG), np.setdiff1d(np.arange(len(LOG["cured"])), env.log.row)
+    theta = np.asarray(env.theta, float)
+    mean = 1 / (1 + np.exp(-x[fitted] @ theta))
+    np.testing.assert_allclose(x[fitted].T @ mean / len(fitted) + fits.PENALTY * theta, 0, atol=1e-6)
+
+
 DRAWS = 300
 OPTIONS = [{}, dict(features=["age"]), dict(features=["age"], arm_features=["dose"])]
 
