@@ -12,6 +12,7 @@ from typing_extensions import override
 from fedbandit_jax.cli._command import Adjacency, Command, Flag, Option, progress
 from fedbandit_jax.cli.data import Log, Roles, Table
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 
 HORIZON, DELTA = 10_000, 1e-7  # of simulated users
 SCRIPT = """All candidates, exclusions and the certificate: the same command with --details
@@ -98,7 +99,7 @@ class PlanCommand(Command):
         from fedbandit_jax.planning.recommendation import code
 
         validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 2)
-        validate.integer("delay", self.delay, at_least=0)
+        validate.integer("delay", self.delay, at_least=0, at_most=10**4)
         self.applies_to("simulated users, without --data", self.data is None, "agents", "arms", "dim", "users")
         kind, given = "data.table", self.columns.of(self.data)
         if self.data is None:
@@ -111,6 +112,8 @@ class PlanCommand(Command):
             horizon, delta = max(1, env.fit.replayed_rows // env.spec.n_agents), 0.1 / env.fit.replayed_rows
         horizon = horizon if self.horizon is None else self.horizon
         delta = delta if self.delta is None else self.delta
+        if self.delay and self.delay >= horizon:
+            raise BadValue("delay", f"must be below the horizon of {horizon:,} rounds", self.delay)
         wraps = {"returning": self.users, "dropout": self.dropouts or None, "delay": self.delay or None}
         for wrap, value in wraps.items():
             if value is not None:

@@ -105,7 +105,8 @@ REFUSED = {  # command -> flags, the last of which is refused; first a command t
     "calibrate": "--trust local --release tree | --trust secagg --sigma 3 | --sigma 3 --epsilon 1 | --dim 7 | "
     "--epsilon | --trust central --agents 7 | --sigma 1e-300 | --visits 0 | --trust secagg --dim 0",
     "plan": "--users 0 | --users 5 --visits 0 | --epsilon 0.5 1 | --at-most 1.2 --epsilon 1 1 | --at-most 0 | "
-    "--dropouts 0.1 --liars 0.1 | --dropouts 1 | --delay -1 | --random-seed -1",
+    "--dropouts 0.1 --liars 0.1 | --dropouts 1 | --delay -1 | --delay 20000 | --horizon 100 --delay 100 | "
+    "--random-seed -1",
     "audit --family arms": "--runs 10 | --random-seed -1 | --only unicorn | --controls nowhere.py",
     "simulate": "--epsilon 1 1 | --epsilon | --set stride=7 | --env mars | --env digits --dim 5 | "
     "--set exploration_scale=-1 | --set theta_nrom=2 | --set schedule.batch=5000 | "
