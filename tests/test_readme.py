@@ -171,9 +171,16 @@ def test_one_version():
     assert f"ruff=={hook}" in project["project"]["optional-dependencies"]["dev"]
 
 
+WORKFLOWS = [*(ROOT / ".ci").glob("*"), *(ROOT / ".github").rglob("*.yml"), ROOT / "pyproject.toml"]
+
+
 def test_ci_finds_the_commands():
     for mark in ("# install and run the main job", "# install and run the tests"):
         assert README.count(f"\n{mark}\npip install") == 1
+    named = [
+        re.findall(r"(?:tests|docs|bench|experiments)/[\w/]+\.\w+", p.read_text()) for p in WORKFLOWS if p.is_file()
+    ]
+    assert not {one for some in named for one in some if not (ROOT / one).exists()}
 
 
 DOCS = Path(__file__).parent.parent / "docs"
