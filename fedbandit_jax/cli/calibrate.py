@@ -37,7 +37,7 @@ class CalibrateCommand(Command):
       dubey2020      Dubey & Pentland (2020), for silo_local_matrix with the release tree
 
     Each row shows the noise of a message, the largest noise of the server's sums, the proved epsilon, and whether it
-    is within the budget. The last line compares the release with a lower bound for all releases of S sums.
+    is within the budget.
 
     For example:
       fedbandit calibrate
