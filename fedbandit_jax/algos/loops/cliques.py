@@ -17,7 +17,7 @@ inside the branch for requests. Here they stand outside it. A clique that awaits
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -72,7 +72,6 @@ class CliqueLoop(PlayingLoop):
     """
 
     stops_by_itself = True
-    raw: ClassVar[tuple[Raw, ...]] = (LEAKS, LEARNS_IN_BATCH)  # accesses to raw data
 
     policy: BoundUCB
     mechanism: BoundMechanism  # leaves (C, ...)
@@ -85,6 +84,11 @@ class CliqueLoop(PlayingLoop):
     batch: int = struct.static()  # gamma
     n_cliques: int = struct.static()  # C
     shifts: bool = struct.static()  # whether any c > 0
+
+    @property
+    def raw(self) -> tuple[Raw, ...]:
+        """The accesses to raw data. As a property, no attribute of an object hides it."""
+        return LEAKS, LEARNS_IN_BATCH
 
     @override
     def guarantee(self) -> Certificate:

@@ -111,6 +111,10 @@ def test_the_noise_of_a_silo_is_its_part_of_its_cliques(graph):
     trust = dataclasses.replace(bound.mechanism.trust, std=bound.mechanism.trust.std * np.float32(0.9))
     quiet = dataclasses.replace(bound, mechanism=dataclasses.replace(bound.mechanism, trust=trust))
     assert "noise gives epsilon = 1." in certify(quiet).reason
+    with pytest.raises(AttributeError):
+        object.__setattr__(bound, "raw", ())
+    vars(bound)["raw"] = ()
+    assert bound.guarantee().claim == "none"
 
 
 def test_uses_of_an_estimator_are_counted_to_the_end():
