@@ -45,7 +45,7 @@ def make(release: str | Make, n_syncs: int) -> Release:
     kind = find(release)
     made = kind(n_syncs)
     if not struct.is_sealed(made):
-        return explicit(made, n_syncs, getattr(kind, "__name__", type(kind).__name__))
+        return explicit(made, n_syncs, str(getattr(kind, "__name__", "")) or type(kind).__name__)
     if not isinstance(made, Release) or made.n_syncs != n_syncs:
         raise BadValue("release", f"must be for n_syncs = {n_syncs} synchronisations", made)
     return made

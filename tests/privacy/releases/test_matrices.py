@@ -133,6 +133,11 @@ def test_a_release_needs_only_its_matrix(monkeypatch):
     np.testing.assert_allclose(made.prefix_variance(), [1, 2, 1, 2, 3, 2, 3], rtol=1e-6)
 
 
+def test_a_release_without_a_name_is_still_of_a_user(monkeypatch):
+    monkeypatch.setattr(blocks, "__name__", "")
+    assert make(blocks, 7).of_user == "function"
+
+
 def test_what_has_no_closed_form_is_not_materialised_for_ever():
     for use in (
         lambda: make(prefixes, 2049),
