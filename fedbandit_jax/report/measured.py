@@ -129,7 +129,13 @@ class Measured:
         rows = slice(rows[0], rows[0] + 1) if len(rows) == 1 else rows  # a view, since curves may be large
         of_labels = {kind: {label: self.config[kind][label] for label in labels} for kind in OF_LABELS}
         certificates = {label: self.certificates[label] for label in labels}
-        return self._each(lambda array: array[rows], certificates=certificates, config={**self.config, **of_labels})
+
+        def selected(array: np.ndarray) -> np.ndarray:
+            part = array[rows]
+            part.flags.writeable = not isinstance(rows, slice)  # to write here would change this result, too
+            return part
+
+        return self._each(selected, certificates=certificates, config={**self.config, **of_labels})
 
     def _of_seeds(self, seeds: np.ndarray) -> Self:
         there = {seed: i for i, seed in enumerate(self.seeds.tolist())}

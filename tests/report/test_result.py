@@ -40,6 +40,17 @@ def test_selection():
         result.certificate  # noqa: B018
 
 
+def test_a_selection_does_not_change_what_it_is_of():
+    result = made()
+    for some in (result["private"], result.sel(algorithm="private")):
+        for array in (some.regret, some.status, *some.communication.values()):
+            with pytest.raises(ValueError, match="read-only"):
+                array[...] = 0
+    both = result.sel(seed=result.seeds.tolist())
+    both.regret[...] = 0
+    assert result.regret.any()
+
+
 def test_selected_seeds_are_distinct():
     for seeds in ([], [0, 0]):
         with refused("seed", seeds):
