@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,11 +62,22 @@ class Command:
         *tables, file = getattr(error, "__notes__", [""])  # the innermost table first
         argument = error.argument if isinstance(error, BadArgument) else ""
         flag, given = self.flag_of.get(argument, argument.removeprefix("n_")), _given(self)
+        if argument == "grid" and any(change.startswith(f"{error.value}=") for change in getattr(self, "set", ())):
+            return str(error).partition(";")[0].replace("grid", "--set", 1)  # without advice for Python
         if flag in given and (given[flag] or not tables):
-            dashes = "" if "Positional" in str(type(self).__annotations__.get(flag)) else "--"
-            return str(error).replace(argument, f"{dashes}{flag.replace('_', '-')}", 1)
+            told = str(error).replace(argument, self._shown(flag), 1)
+            for other in set(error.others) & {*given} - {flag}:
+                told = re.sub(rf"(?<![\w-]){other}\b", self._shown(other), told, count=1)
+            return told
         place = ".".join(reversed(tables))
         return f"{file}{place and f', [{place}]'}{file and ': '}{error}"
+
+    @classmethod
+    def _shown(cls, flag: str) -> str:
+        """Returns a flag as --help shows it: with dashes, or the word for a positional argument."""
+        kind = str(cls.__annotations__.get(flag))
+        word = re.search(r"metavar=.\[?(\w+)", kind)
+        return (word[1] if word else flag) if "Positional" in kind else f"--{flag.replace('_', '-')}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -142,6 +142,20 @@ def test_a_file_of_the_package_is_named_where_no_flag_is(capsys):
     assert capsys.readouterr().err.startswith("fedbandit: linear.toml, [environment.data]: path must")
 
 
+def test_arguments_have_the_names_of_help(capsys):
+    """A positional one is a word, a change is --set, and other flags in a sentence have their dashes."""
+    starts = {
+        "show nowhere.npz": "FILE must be a saved result",
+        "data nowhere.csv": "TABLE must be a file",
+        "reproduce bible": "PAPER must be one of",
+        "simulate --set theta_nrom=2": "--set must name parameters of env or of an algorithm, got 'theta_nrom': did",
+        "plan --epsilon 1 2": "--epsilon must be one without --at-most",
+    }
+    for words, start in starts.items():
+        assert main(words.split()) == 2
+        assert capsys.readouterr().err.startswith(f"fedbandit: {start}")
+
+
 # What a console or a machine lacks.
 
 
