@@ -55,9 +55,9 @@ class ReproduceCommand(Command):
     """List the figures and claims of the four papers and of our pages, or run one of them again.
 
     Without FIGURE the command lists figures with their command. With PAPER it adds their settings, and the claims of
-    the paper with what was seen, as its page says. With both it runs the script of the figure, writes the picture and
-    its numbers to OUT, and compares them with the committed ones. The exit code is 1 if a mean differs by more than the
-    errors of both runs explain. Type it in a clone of the repository.
+    the paper with what was seen, as its page says. With both it draws the figure again, writes the picture and its
+    numbers to OUT, and compares the numbers with the committed ones. The exit code is 1 if a mean differs by more than
+    the errors of both runs explain. Type it in a clone of the repository.
 
     For example:
       fedbandit reproduce
