@@ -67,7 +67,8 @@ class Command:
         if flag in given and (given[flag] or not tables):
             told = str(error).replace(argument, self._shown(flag), 1)
             for other in set(error.others) & {*given} - {flag}:
-                told = re.sub(rf"(?<![\w-]){other}\b", self._shown(other), told, count=1)
+                word = f"`{other}`" if f"`{other}`" in told else rf"(?<![\w-]){other}\b"
+                told = re.sub(word, self._shown(other), told, count=1)
             return told
         place = ".".join(reversed(tables))
         return f"{file}{place and f', [{place}]'}{file and ': '}{error}"
