@@ -36,7 +36,7 @@ ROUNDED = 1e-3  # relative difference of numbers without an error
 Numbers = dict[tuple[str, str, str], np.ndarray]  # panel, label and point -> values of all seeds (S,)
 KINDS = """
 Endings of names tell how algorithms run: "ours" certified, "authors" with constants of the authors' code,
-"theory" with printed radii, "exact" with exact radii. To try a script, type its command with --smoke.
+"theory" with printed radii, "exact" with exact radii. To try a figure, type its command with --smoke.
 Settings and claims: fedbandit reproduce PAPER. Run one: fedbandit reproduce PAPER FIGURE"""
 
 
