@@ -6,17 +6,16 @@ import csv
 import dataclasses
 import json
 import textwrap
+from collections.abc import Hashable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 import tyro
 from typing_extensions import override
 
 from fedbandit_jax.cli._command import Command, Flag, Option, quiet
 from fedbandit_jax.core.validate import BadValue
-
-if TYPE_CHECKING:
-    pass
 
 Table = Annotated[str | None, quiet(metavar="TABLE")]
 Column = Annotated[str | None, quiet(metavar="COLUMN")]
@@ -110,7 +109,10 @@ class DataCommand(Command):
         given = self.columns.given
         if not {*given} - {"decimal", "missing"}:
             frame = opened(self.dataset, **given).frame
-            about = frame.describe(include="all").T.assign(missing=frame.isna().sum(), distinct=frame.nunique())
+            for name in frame.columns[frame.dtypes == "object"]:  # lists in a .parquet are described as texts
+                frame[name] = frame[name].map(lambda cell: cell if isinstance(cell, Hashable) else str(cell))
+            with np.errstate(all="ignore"):  # of squares, which are not shown
+                about = frame.describe(include="all").T.assign(missing=frame.isna().sum(), distinct=frame.nunique())
             rows = about.reindex(columns=["distinct", "missing", "top", "min", "mean", "max"]).infer_objects()
             print(f"{Path(self.dataset).name}: {len(frame):,} rows, {len(rows)} columns\n")
             print(rows.to_string(na_rep="-", float_format="{:.4g}".format))

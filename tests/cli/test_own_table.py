@@ -3,6 +3,7 @@
 import shlex
 
 import numpy as np
+import pandas
 import pytest
 from command_line import COLUMNS, write_log
 from handmade import visits
@@ -112,6 +113,16 @@ def test_data_lists_columns_and_then_prints_the_price_and_the_fit(capsys):
     env, said = fb.data.table("log.csv", **ARGUMENTS, features=["age"]), capsys.readouterr().out
     assert said.endswith(f"\n{env.fit}\n\n{env.encoding}\n")
     assert " ".join("\n".join(price(env)).split()) in " ".join(said.split())
+
+
+@pytest.mark.filterwarnings("error")
+def test_data_describes_what_it_could_not_use(capsys):
+    """Lists, and numbers whose squares are too large, in columns that may have no role."""
+    pandas.DataFrame({"tags": [["a"], ["a"], ["b"]], "large": [1e200, 1.0, np.inf]}).to_parquet("log.parquet")
+    assert main(["data", "log.parquet"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["tags", "2", "0", "['a']", "-", "-", "-"] in rows
+    assert ["large", "3", "0", "-", "1", "inf", "inf"] in rows
 
 
 def test_flags_that_are_missing_are_named(capsys):
