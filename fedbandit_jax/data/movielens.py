@@ -15,6 +15,7 @@ from fedbandit_jax.core.extras import require
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.data.datasets import Community
 
+HEADER = ["userId", "movieId", "rating", "timestamp"]  # of ratings.csv
 SEPARATORS = {"ratings.csv": ",", "ratings.dat": "::", "u.data": "\t"}  # by the name of the file
 FIELDS = "ids of a user and a movie, a rating in [0.5, 5] and a time"
 RANGES = dict(user=(1, 2**31 - 1), movie=(1, 2**31 - 1), rating=(0.5, 5))
@@ -130,6 +131,9 @@ def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
     if wrong.any() or not len(table):
         got = table[[*TYPES]].iloc[int(np.argmax(wrong))].tolist() if len(table) else "none"
         raise ValueError(f"{must}, got {got}")
+    head = [*pandas.read_csv(file, nrows=0, encoding="utf-8-sig")] if separator == "," else HEADER
+    if head != HEADER:
+        raise ValueError(f"{file}, line 1: must be {','.join(HEADER)}, got {','.join(head)[:60]!r}")
     table = table.drop_duplicates(["user", "movie"])
     return table.user.to_numpy(), table.movie.to_numpy()
 

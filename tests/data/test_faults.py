@@ -211,6 +211,8 @@ RATINGS = [  # text of a file -> words of the refusal
     ("", "got none"),
     (HEADER, "got none"),
     ("movieId,title,genres\n", "got none"),
+    (TEXT.removeprefix(HEADER), "line 1: must be userId,movieId,rating,timestamp, got"),
+    (TEXT.replace("userId,movieId", "movieId,userId"), "got 'movieId,userId,rating,timestamp'"),
     *((TEXT.replace(LINE, line), "in every line, got") for line in ("5,x,4.0,1", "0,7,4.0,1", "5,7,6,1", "5,7,nan,1")),
     *(
         ("5::7::4.0::1\n" + line + "\n", "in every line, got")
