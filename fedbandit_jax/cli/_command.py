@@ -60,13 +60,14 @@ class Command:
     def named(self, error: Exception) -> str:
         """Returns an error in one sentence that names the flag, or else the place in a file."""
         *tables, file = getattr(error, "__notes__", [""])  # the innermost table first
-        argument = error.argument if isinstance(error, BadArgument) else ""
+        known = isinstance(error, BadArgument)
+        argument, value, others = (error.argument, error.value, error.others) if known else ("", None, ())
         flag, given = self.flag_of.get(argument, argument.removeprefix("n_")), _given(self)
-        if argument == "grid" and any(change.startswith(f"{error.value}=") for change in getattr(self, "set", ())):
+        if argument == "grid" and any(change.startswith(f"{value}=") for change in getattr(self, "set", ())):
             return str(error).partition(";")[0].replace("grid", "--set", 1)  # without advice for Python
         if flag in given and (given[flag] or not tables):
             told = str(error).replace(argument, self._shown(flag), 1)
-            for other in set(error.others) & {*given} - {flag}:
+            for other in set(others) & {*given} - {flag}:
                 word = f"`{other}`" if f"`{other}`" in told else rf"(?<![\w-]){other}\b"
                 told = re.sub(word, self._shown(other), told, count=1)
             return told
