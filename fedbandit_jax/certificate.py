@@ -237,8 +237,8 @@ class Certificate(Printed):
         if self.epsilon is not None:
             of = f"{self.releases}" + (f" of a {self.release}" if self.release else "")
             if self.sensitivity and self.noise_std:
-                moves, share = _number(self.sensitivity), _number(self.sensitivity / self.noise_std)
-                of += f", moved by at most {moves} in l2 norm, {share} of the noise"
+                share = self.sensitivity / self.noise_std
+                of += f", moved by at most {self.sensitivity:.4g} in l2 norm, {share:.4g} of the noise"
             but, least = (" but for the tails", "in truth") if self.notion == "pure DP" else ("", "at least")
             noisy = self.releases != 0  # without releases there is no noise
             rows += [
@@ -258,10 +258,10 @@ class Certificate(Printed):
                 ("privacy unit", self.unit),
             ]
             rows += [
-                ("noise", f"std {_number(self.noise_std)} {self.noise_whose}" + (
+                ("noise", f"std {_number(self.noise_std, 4)} {self.noise_whose}" + (
                           "" if self.server_noise_std is None else
-                          f", at most {_number(self.server_noise_std)} in the server's sums")),
-                ("releases", f"{of}; kappa = {_number(self.releases_per_user)}"),
+                          f", at most {_number(self.server_noise_std, 4)} in the server's sums")),
+                ("releases", f"{of}; kappa = {_number(self.releases_per_user, 4)}"),
             ] * noisy  # fmt: skip
         if self.schedule is not None:
             rows.append(("schedule", self.schedule))
@@ -343,8 +343,8 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.6g}"
+def _number(value: float | None, digits: int = 6) -> str:
+    return "unknown" if value is None else f"{value:.{digits}g}"
 
 
 def no_privacy(reason: str) -> Certificate:
