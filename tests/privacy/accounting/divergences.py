@@ -1,7 +1,9 @@
 """Laws of integers and divergences between them, by adding up probabilities."""
 
+import itertools
 import math
 
+import mpmath as mp
 import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import binom, poisson
@@ -76,3 +78,22 @@ def never_optimistic(epsilon_at, p, shifts, *, deltas=(0.3, 0.1, 1e-3, 1e-6, 1e-
         epsilon = epsilon_at(delta)
         assert exact_delta(p, shifts, epsilon) <= delta * (1 + 1e-12)
         assert slack == 1 or epsilon <= above or exact_delta(p, shifts, (1 - slack) * epsilon) > delta
+
+
+def enumerated(epsilon, mu=0.0, pure=()):
+    """delta(epsilon) with 60 digits: all outcomes of the worst discrete mechanisms, with the formula of a Gaussian."""
+    with mp.workdps(60):
+        atoms = {mp.mpf(0): mp.mpf(1)}
+        for e, n in pure:
+            p, moved = 1 / (1 + mp.exp(-mp.mpf(e))), {}
+            for (x, mass), k in itertools.product(atoms.items(), range(n + 1)):
+                y = x + (n - 2 * k) * mp.mpf(e)
+                moved[y] = moved.get(y, 0) + mass * mp.binomial(n, k) * p ** (n - k) * (1 - p) ** k
+            atoms = moved
+
+        def one(gap):
+            if mu == 0:
+                return max(mp.mpf(0), 1 - mp.exp(gap))
+            return mp.ncdf(mu / 2 - gap / mu) - mp.exp(gap) * mp.ncdf(-mu / 2 - gap / mu)
+
+        return sum(mass * one(mp.mpf(epsilon) - x) for x, mass in atoms.items())

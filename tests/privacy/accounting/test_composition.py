@@ -7,6 +7,7 @@ import dp_accounting
 import mpmath as mp
 import numpy as np
 import pytest
+from divergences import enumerated
 from dp_accounting import pld, rdp
 from helpers import refused
 from hypothesis import given, settings
@@ -22,35 +23,7 @@ from fedbandit_jax.privacy.accounting.nearly_gaussian import binomial, discrete_
 from fedbandit_jax.privacy.accounting.shuffling import relaxed_secagg, shuffled_epsilon, shuffled_sigma
 from fedbandit_jax.privacy.accounting.visits import PureDP, Renyi, returning
 
-
-def enumerated(epsilon, mu=0.0, pure=()):
-    """delta(epsilon) with 40 digits: all outcomes of the worst discrete mechanisms, with the formula of a Gaussian."""
-    with mp.workdps(40):
-        atoms = {mp.mpf(0): mp.mpf(1)}
-        for e, n in pure:
-            p, moved = 1 / (1 + mp.exp(-mp.mpf(e))), {}
-            for (x, mass), k in itertools.product(atoms.items(), range(n + 1)):
-                y = x + (n - 2 * k) * mp.mpf(e)
-                moved[y] = moved.get(y, 0) + mass * mp.binomial(n, k) * p ** (n - k) * (1 - p) ** k
-            atoms = moved
-
-        def one(gap):
-            if mu == 0:
-                return max(mp.mpf(0), 1 - mp.exp(gap))
-            return mp.ncdf(mu / 2 - gap / mu) - mp.exp(gap) * mp.ncdf(-mu / 2 - gap / mu)
-
-        return sum(mass * one(mp.mpf(epsilon) - x) for x, mass in atoms.items())
-
-
 LEVELS = 0.3, 1e-2, 1e-5, 1e-10
-
-
-@pytest.mark.parametrize(("mu", "pure"), [(0.5, 0.3), (1e-3, 2.0), (5.0, 3e-3), (20.0, 3.0)])
-def test_epsilon_with_a_pure_part_is_exact(mu, pure):
-    for delta in LEVELS:
-        epsilon = gaussian_epsilon(mu, delta, pure)
-        assert enumerated(epsilon, mu, [(pure, 1)]) <= delta
-        assert epsilon == 0 or enumerated(epsilon * (1 - 1e-8), mu, [(pure, 1)]) > delta
 
 
 @pytest.mark.parametrize(("epsilon", "n"), [(0.1, 7), (0.01, 200), (1.0, 3), (30.0, 2)])

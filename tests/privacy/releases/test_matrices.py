@@ -6,13 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 from factors import ALL, OTHERS, SIZE, matrices, outputs
-from helpers import deep, prefixes, refused
+from helpers import deep, prefixes, refused, workload
 
 from fedbandit_jax.core import struct
-from fedbandit_jax.privacy import Budget, calibrate, releases
+from fedbandit_jax.privacy import Budget, Discounted, calibrate, releases
 from fedbandit_jax.privacy.releases import RELEASES, Decaying, Release, decaying, make
-from fedbandit_jax.privacy.releases.toeplitz import MAX_SYNCS
+from fedbandit_jax.privacy.releases.toeplitz import MAX_SYNCS, sqrt_column
 
 SIZES = deep([SIZE, 1, 2, 3, 4, 5, 7, 8, 15, 16, 31, 32, 33, 100, 400], keep={0})
 SUMS = ("tree", "input_perturbation")  # messages are plain sums of batches
@@ -47,7 +48,7 @@ def test_factors_and_closed_forms(name, n):
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("make", [*RELEASES.values(), releases.Discounted(0.5)])
+@pytest.mark.parametrize("make", [*RELEASES.values(), Discounted(0.5)])
 def test_numbers_of_numpy_are_numbers(make):
     """255 + 1 = 0 in 8 bits."""
     found, same = make(np.uint8(255)), make(255)
@@ -232,11 +233,50 @@ def test_it_is_made_once_and_in_few_steps(monkeypatch):
     steps, svd = [], np.linalg.svd
     decaying._optimal.cache_clear()  # of what other tests have made
     monkeypatch.setattr(np.linalg, "svd", lambda x: steps.append(1) or svd(x))
-    release = Decaying(1.5)(28)
+    assert weighted(Decaying(1.5)(28), 1.5) == pytest.approx(5.9174409336131, rel=1e-6)  # of 1,478 steps
+    assert Decaying(1.5)(28) is Decaying(1.5)(28)
     assert 40 < len(steps) <= 100
-    assert weighted(release, 1.5) == pytest.approx(5.9174409336131, rel=1e-6)  # of 1,478 steps
-    steps.clear()
-    assert Decaying(1.5)(28) is release
-    assert not steps
     with refused("n_syncs", 300):
         Decaying(1.1)(300)
+
+
+# Sums that forget: their weights, the noise in them under every release, and the release that suits them.
+
+MEMORY = Discounted(0.7)
+
+
+def test_weights():
+    a, total, found = workload(MEMORY, SIZE), np.zeros(SIZE, np.float32), []
+    np.testing.assert_allclose(scipy.linalg.toeplitz(MEMORY.weights(SIZE), np.zeros(SIZE)), a, atol=1e-15)
+    for row in np.eye(SIZE, dtype=np.float32):
+        found.append(total := MEMORY.add(total, row))
+    np.testing.assert_allclose(found, a, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_noise_by_matrices(name):
+    """A gamma is made of differences of prefixes, whose noise is R z: its noise is A D R z, D taking differences."""
+    differences = np.eye(SIZE) - np.eye(SIZE, k=-1)
+    made, _, r = matrices(name, SIZE)
+    wanted = ((workload(MEMORY, SIZE) @ differences @ r) ** 2).sum(1)
+    np.testing.assert_allclose(MEMORY.variance(made), wanted, rtol=1e-5)
+
+
+def test_the_release_is_a_square_root():
+    """C C = A, as far as there are bands."""
+    c = Discounted(0.9)(20).encoder()  # 20 bands
+    np.testing.assert_allclose(c @ c, workload(Discounted(0.9), 20), atol=1e-6)
+    assert Discounted(0.9)(300).touched() == 20
+
+
+@pytest.mark.parametrize(("memory", "share"), [(Discounted(0.5), 0.88), (Discounted(0.98), 0.15)])
+def test_less_noise_than_single_batches_and_than_prefix_sums(memory, share):
+    n = 400
+    mine, single, blt = (
+        memory.variance(release).max() * release.sensitivity_sq()
+        for release in (memory(n), make("input_perturbation", n), make("blt", n))
+    )
+    assert mine < min(share * single, blt)
+    assert single == pytest.approx(1 / (1 - memory.decay**2), rel=1e-6)
+    whole = sqrt_column(n) * memory.decay ** np.arange(n)  # with all bands: what is cut off costs less than 1 %
+    assert mine < 1.01 * (whole**2).sum() ** 2
