@@ -110,6 +110,7 @@ SILOS = [
     silos("Epsilon-greedy", A.EpsilonGreedy(explore=10.0, shrinkage=3.0), private("input_perturbation", "local"),
           card="Epsilon-greedy", oracle=SERVER),
     silos("Greedy", GREEDY, private(statistic=HALF), oracle=SERVER),
+    silos("Logistic", GREEDY, private(statistic=P.Logistic()), oracle=SERVER),
     proved("AdaC-OFUL", A.adac_oful(BUDGET, schedule=6), SCRIPT, card="AdaC-OFUL", oracle=SERVER, audit="linear"),
     Example("FedUCB", A.fed_ucb(schedule=S.LogDet(5.0)), SCRIPT, oracle=SERVER),
     proved("FedUCB, private schedule", A.fed_ucb(
@@ -122,7 +123,6 @@ SILOS = [
         silos("Greedy, growing", GREEDY, None, GROWING),
         silos("Greedy, Decaying", GREEDY, private(P.Decaying(1.5), statistic=HALF), GROWING, plain="Greedy, growing",
               card="Greedy, growing batches"),
-        silos("Logistic", GREEDY, private("sqrt_toeplitz", statistic=P.Logistic())),
         silos("Discounted, plain", A.Forgetting(policy=UCB, memory=DISCOUNTED)),
         silos("Discounted", A.Forgetting(policy=UCB, memory=DISCOUNTED), private(DISCOUNTED),
               plain="Discounted, plain", card="Forgetting"),

@@ -146,7 +146,7 @@ def gossip_fed_ucb(
     return Gossip(regret, syncs, mail.transmissions, log)
 
 
-def released_gossip(env, graph, gamma, horizon, rounds, regularization, beta, *, noise=None):
+def released_gossip(env, graph, gamma, horizon, rounds, regularization, beta, *, noise=None, response=float):
     """Agents who act on what all silos within gamma hops released after these rounds, message by message.
 
     `beta(i, t)` is the width of agent i, `regularization[i]` its lambda, and `noise(i, k)`, (d, d + 1), the noise of
@@ -167,7 +167,7 @@ def released_gossip(env, graph, gamma, horizon, rounds, regularization, beta, *,
             contexts, v = env.contexts[t, i].astype(float), used[i][:, :d] + regularization[i] * np.eye(d)
             a = argmax_ucb(contexts, v, used[i][:, d], beta(i, t))
             regret[t] += env.means[t, i].max() - env.means[t, i, a]
-            exact[i] += np.outer(contexts[a], np.append(contexts[a], float(env.answers[t, i, a])))
+            exact[i] += np.outer(contexts[a], np.append(contexts[a], response(env.answers[t, i, a])))
         if t + 1 in rounds:
             sent.append(t)
             for i in range(m):

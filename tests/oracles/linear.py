@@ -48,14 +48,20 @@ def project(matrix):
     return sum((max(value, 0) * np.outer(v, v) for value, v in zip(values, vectors.T)), start=np.zeros(()))
 
 
-def scheduled(env, horizon, choose, asks, *, first, later, learns, noise=None, psd=False, silo=None, most=10**9):
+def plainly(x, y, k, statistics):
+    return 1.0, y
+
+
+def scheduled(env, horizon, choose, asks, *, first, later, learns, noise=None, psd=False, silo=None, most=10**9,
+              counts=plainly):  # fmt: skip
     """Algorithm 1 of Dubey & Pentland (2020), or of Zhou & Chowdhury (2024), Algorithm 8 if agents do not learn.
 
     V = `first` I before a synchronisation, `later` I + W after it, W projected on the positive semidefinite cone if
     `psd`. `choose(t, i, contexts, v, u)` is the arm of agent i. `asks(t, v, own, x, since)` says who wants a
     synchronisation, from the sums of all agents and their last features. `noise(t, k)` is that of release k over all
-    silos: the sums of the server are those of one silo that has all data and adds all noise. Of agents who learn and
-    never ask it is LinUCB.
+    silos: the sums of the server are those of one silo that has all data and adds all noise. `counts(x, y, k,
+    statistics)` are the weight and the response of a user, who knows release k. Of agents who learn and never ask it is
+    LinUCB.
 
     Returns regret, rounds that ended with a synchronisation, the last (W | U), and the sums of agents since then.
     """
@@ -70,7 +76,8 @@ def scheduled(env, horizon, choose, asks, *, first, later, learns, noise=None, p
             a = choose(t, i, contexts, v_i, u_i)
             x[i] = contexts[a]
             regret[t] += env.means[t, i].max() - env.means[t, i, a]
-            own[i] += np.outer(x[i], np.append(x[i], env.answers[t, i, a]))
+            weight, response = counts(x[i], env.answers[t, i, a], len(rounds), statistics)
+            own[i] += np.outer(x[i], np.append(weight * x[i], response))
         if np.any(asks(t, v, own, x, t - last)) and len(rounds) < most:
             rounds.append(t)
             draw = np.zeros((d, d + 1)) if noise is None else noise(t, len(rounds))

@@ -2,16 +2,14 @@
 
 import dataclasses
 import itertools
-import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import by_lot, deep, refused
+from helpers import refused
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine.runners import Synchronous
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.budget import ADJACENCY, MAX_NORM, matrix_sensitivity_sq, sensitivity_sq
@@ -144,65 +142,6 @@ def test_bounds_are_enforced():
     assert fine.clipped.tolist() == fine.outside.tolist() == [False, False, False, True]
     assert admitted(Unweighted(), x, [0] * 4).clipped.all()  # weights alone
     assert admitted(P.Linear(centred=True), x, [1, 0, 0.5, 2]).v.tolist() == [0.5, -0.5, 0, 0.5]
-
-
-def loops(statistic, **options):
-    """Every loop that releases sums of users, with this statistic and as good as no noise."""
-    mechanism = P.Mechanism(P.Budget(1e6, 0.1), statistic=statistic, **options)
-    common = dict(policy=A.Greedy(regularization=1.0), privacy=mechanism)
-    ring = fb.networks.make("complete", 3)
-    return {
-        "batches": A.Federated(**common, schedule=5),
-        "growing": A.Federated(**common, schedule=S.Geometric(1.5, first=5)),
-        "gossip": A.Gossip(**common, graph=ring, schedule=S.Geometric(1.5, first=5)),
-    }
-
-
-STATISTICS = P.Logistic(), Opinion(gram_scale=0.5), P.Linear(low=-1, high=3, centred=True)
-SUMMED = [(name, statistic) for name in ("batches", "growing", "gossip") for statistic in STATISTICS]
-
-
-@pytest.mark.parametrize(("name", "statistic"), deep(SUMMED, keep=(0, 4, 8)))
-def test_what_is_summed(script, key, name, statistic):
-    """Sums of w x x' and x v of the arms that were played, each user's with what was released before her batch."""
-    spec = fb.Spec(**{**vars(script.spec), "constant": True})
-    world = jax.tree.map(lambda x: x, script)
-    object.__setattr__(world, "spec", spec)
-    horizon = 30
-    bound = loops(statistic)[name].bind(spec, horizon)
-    process = Synchronous(env=world, algo=bound, horizon=horizon)
-    w, state = jax.jit(process.init)(key)
-    step = jax.jit(process.step)
-    m, d = spec.n_agents, spec.dim
-    total, seen, plays = np.zeros((m, d, d + 1)), [np.zeros(d)] * m, 0
-    contribution = jax.jit(statistic.contribution)
-    batch = bound.equal_batches or 1
-    for k in range(horizon // batch):
-        theta = np.asarray(state.belief.posterior.theta, float)
-        theta = theta.reshape(m, d) if name == "gossip" else np.repeat(theta.T, m, 0)
-        for t in range(k * batch, (k + 1) * batch):
-            for i in range(m):
-                x = script.contexts[t, i].astype(float)
-                worth = x.astype(np.float32) @ theta[i].astype(np.float32)
-                a = int(np.argmax(worth) if theta[i].any() else by_lot(key, t, len(worth), m)[i])
-                one = contribution(np.float32(x[a]), np.float32(script.answers[t, i, a]), np.float32(seen[i]))
-                weight, response = map(float, one)
-                total[i] += np.outer(x[a], [*(weight * x[a]), response])
-                plays += 1
-        before = getattr(state, "synced", getattr(state, "released", k))
-        w, state, _ = step(key, w, state, k)
-        after = getattr(state, "synced", getattr(state, "released", k + 1))
-        if after > before and isinstance(statistic, P.Logistic):
-            sums = total if name == "gossip" else np.repeat(total.sum(0)[None], m, 0)
-            stds = float(np.asarray(bound.stds)[before])
-            ridge = (1 + 2 * math.sqrt(2 * d) * stds) * np.eye(d)
-            seen = [np.linalg.solve(one[:, :-1] + ridge, one[:, -1]) for one in sums]
-    assert plays == horizon * m
-    ledger = state.ledgers if name == "gossip" else state.ledger
-    pending = 0 if ledger.pending is None else np.asarray(bound.mechanism.real(ledger.pending)).sum(-1)
-    found = pending + ledger.mechanism.view
-    total = total if name == "gossip" else total.sum(0)
-    np.testing.assert_allclose(found, total, atol=6 * float(np.asarray(bound.stds).max()))
 
 
 def test_clipped_contributions_are_counted():

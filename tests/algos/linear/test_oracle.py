@@ -12,6 +12,7 @@ from helpers import AUTHORS, AuthorsUCB, by_lot, deep
 from oracles import linear as oracles
 
 import fedbandit_jax as fb
+from fedbandit_jax.audits.linear import Opinion
 from fedbandit_jax.core import random, ridge
 from fedbandit_jax.core.ridge import with_spectrum
 from fedbandit_jax.engine.runners import Synchronous
@@ -150,6 +151,8 @@ MORE = {
     ),
     "Thompson, geometric": THOMPSON.replace(privacy=ex.LITTLE),
     "Thompson without privacy, geometric": THOMPSON,
+    "opinions": THOMPSON.replace(privacy=fb.privacy.Mechanism(ex.LITTLE, statistic=Opinion(gram_scale=0.5))),
+    "a range": THOMPSON.replace(privacy=fb.privacy.Mechanism(ex.LITTLE, statistic=fb.privacy.Linear(low=-1, high=3))),
 }
 PLAIN = {row.plain for row in ex.EXAMPLES.values()}  # which the contract compares with rows that have an oracle here
 ROWS = [row for row in ex.EXAMPLES.values() if row.oracle == ex.SERVER]
@@ -186,10 +189,16 @@ def test_algorithms_with_a_server(name):
             scale = bound.mechanism.statistic.rule.gram_scale
             return np.asarray(drawn(key, t if scheduled else k - 1), float) / np.append(np.full(D, scale), 1.0)
 
+        def counts(x, y, k, released):
+            """Logistic regression is about the estimate of its ridge, which is far above the noise."""
+            ridge = (1 + 2 * np.sqrt(2 * D) * float(np.asarray(bound.stds)[max(k, 1) - 1])) * np.eye(D)
+            seen = np.linalg.solve(released[:, :D] + ridge, released[:, D])
+            return map(float, bound.mechanism.statistic.rule.contribution(x, y, seen))
+
         expected, synced, statistics, _ = oracles.scheduled(
             env, ex.T, by_policy(algo.policy, bound, key, explored), Asks(bound, key), first=first, later=lam,
             learns=algo.learns_in_batch, noise=noise if algo.privacy else None, psd=psd, silo=silo(),
-            most=bound.n_syncs,
+            most=bound.n_syncs, **{"counts": counts} if algo.privacy else {},
         )  # fmt: skip
         state = run.state(seed)
         np.testing.assert_array_equal(np.flatnonzero(run.synced[seed]), synced)
