@@ -122,7 +122,7 @@ def test_nobody_comes_twice(kind):
 
 def test_a_control_is_caught(key):
     """By what the adversary sees, and by replay."""
-    audit = refuted(controls()["adaptive schedule"], key)
+    audit = refuted(controls()["FedUCB, timing"], key)
     assert not audit.passed
     assert audit.epsilon_lower > 1.05 * audit.epsilon, audit
     assert not audit.same_control_flow

@@ -78,3 +78,19 @@ def broken_cascade():
     mechanism = Transcript(algo=greedy.bind(spec, horizon), spec=spec, horizon=horizon)
     one, other = data([1, 0]), data([0, 1])
     return replace(case, name="batch cascade", mechanism=mechanism, data=one, neighbour=other, others={})
+
+
+def shows_the_last(honest, self, t, local, offered, arms, rewards):
+    after, record = honest(t, local, offered, arms, rewards)
+    x = jnp.take_along_axis(offered.contexts, arms[:, None, None], 1)[:, 0]
+    return after._replace(prepared=x * jnp.clip(rewards, 0, 1)[:, None]), record
+
+
+def broken_loop():
+    """A user-defined loop: the next user's arm tells what the last one of the batch answered."""
+    peeking = dict(
+        download=lambda honest, self, state, offered: honest(state, offered)._replace(prepared=jnp.zeros((1, 2))),
+        act=lambda honest, self, key, t, local, offered: jnp.argmax(offered.contexts @ local.prepared[0], 1),
+        learn=shows_the_last,
+    )
+    return changed(honest(), "own loop peeks", lambda bound: override(bound, **peeking))

@@ -60,6 +60,11 @@ def counts_in_bytes(honest, self, k):
     return level, self.n_batch * (jnp.uint8(1) << level)
 
 
+def seeded(honest, self, key, size):
+    """Noise from 64 seeds: each of them can be tried."""
+    return self.std * jax.random.normal(jax.random.key(jax.random.bits(key) % 64), (size,))
+
+
 def allowing(**changes):
     """Noise for users who come less than silos allow."""
     return lambda mechanism: replace(mechanism, users=replace(mechanism.users, **changes))
@@ -94,6 +99,7 @@ DAMAGES = {  # change of the mechanism, and its options
         lambda one: replace(one, release=override(one.release, decode=fades)), dict(release=fb.privacy.Discounted(0.5)),
     ),
     "matrix without noise on x x'": (noisy(noise=lambda honest, self, *by: honest(*by) * (jnp.arange(5) > 2)), MATRIX),
+    "own noise from 64 seeds": (noisy(noise=seeded), dict(trust="central", release="blt")),
     "users counted in 8 bits": (noisy(_node=counts_in_bytes), MANY),
 }  # fmt: skip
 
