@@ -56,22 +56,3 @@ def test_plays_verifies_and_draws(here, capsys):
     text = (here / "pages" / "board.md").read_text()
     assert f"{again.score:.3f}" in text
     assert SMALL.about in text
-
-
-REFUSED = {  # words, and the beginning of what is printed
-    "mine.py other.py": "entry must be one file, or verify and a row",
-    "mine.py --tasks sphere": "--tasks must be one of 'small'",
-    "mine.py --track tuned": "--trials must be > 0",
-    "--tasks small": "tasks applies only to an entry or verify",
-    "--develop": "develop applies only to an entry",
-    "mine.py --board b.md": "board applies only to --page",
-    "mine.py --page": "--page must be given without an entry",
-    "verify": "entry must be one file, or verify and a row",
-    "verify rows/x.npz --track tuned": "track applies only to an entry",
-}
-
-
-@pytest.mark.parametrize("words", REFUSED)
-def test_flags_that_do_not_go_together(here, capsys, words):
-    assert main(["benchmark", *words.split()]) == 2
-    assert REFUSED[words] in capsys.readouterr().err

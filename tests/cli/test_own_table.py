@@ -123,9 +123,3 @@ def test_data_describes_what_it_could_not_use(capsys):
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["tags", "2", "0", "['a']", "-", "-", "-"] in rows
     assert ["large", "3", "0", "-", "1", "inf", "inf"] in rows
-
-
-def test_flags_that_are_missing_are_named(capsys):
-    for command, flag in (("simulate linear --data log.csv", "--silo"), ("data log.csv --silo hospital", "--arm")):
-        assert main(command.split()) == 2
-        assert capsys.readouterr().err.startswith(f"fedbandit: {flag} must")

@@ -116,7 +116,7 @@ REFUSED = {  # command -> flags, the last of which is refused; first a command t
     "simulate arms": "--env sphere | --set means=[0.5,1.5] | --horizon 3 | --algorithms SE SE | --algorithms | "
     "--algorithms DPSE | --algorithms SE --epsilon 1 | --algorithms SE CDP-SE --set scale=3 | --dim 5",
     "simulate clusters": "--set n_users=3 --set n_servers=1 --set n_clusters=4 | --agents 5",
-    "show": "nowhere.npz | .",
+    "show": "nowhere.npz | . | log.csv",
     "sweep sweep.toml": "--part 2/2 | --part 1 | --part -1/2 | --part 0/2 --name mine | --name a/b | --name= | "
     "--executor= | --executor magic | --executor processes:0 | --executor dask: | --store= | --store /proc/none | "
     "--out /proc/none",
@@ -126,6 +126,10 @@ REFUSED = {  # command -> flags, the last of which is refused; first a command t
     f"simulate arms {COLUMNS}": "--data log.csv",
     f"plan --data log.csv {COLUMNS}": "--agents 5 | --users 5 | --silo nowhere",
     "data": "none.csv | log.xlsx",
+    "benchmark": "--tasks ring | --develop | --page rows --tasks ring",
+    "benchmark mine.py": "--tasks sphere | --board b.md | --trials -1",
+    "benchmark verify rows/x.npz": "--track tuned",
+    "reproduce zhou2024 fig2b_ours": "--data .",
 }
 
 
@@ -134,6 +138,7 @@ def test_errors_are_one_sentence_and_name_the_flag(command, capsys, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     write_log()
     Path("sweep.toml").write_text(SWEEP)
+    Path("mine.py").write_text("def recipe(task):\n    pass\n")
     assert refuses(command, capsys, tmp_path)
 
 
@@ -142,12 +147,23 @@ def test_a_file_of_the_package_is_named_where_no_flag_is(capsys):
     assert capsys.readouterr().err.startswith("fedbandit: linear.toml, [environment.data]: path must")
 
 
-def test_arguments_have_the_names_of_help(capsys):
-    """A positional one is a word, a change is --set, and other flags in a sentence have their dashes."""
+def test_arguments_have_the_names_of_help(capsys, tmp_path, monkeypatch):
+    """A positional one is a word, a change is --set, and other flags have their dashes, also one that is lacking."""
+    monkeypatch.chdir(tmp_path)
+    write_log()
+    Path("mine.py").write_text("def recipe(task):\n    pass\n")
     starts = {
         "show nowhere.npz": "FILE must be a saved result",
         "data nowhere.csv": "TABLE must be a file",
+        "data log.csv --silo hospital": "--arm must",
+        "simulate linear --data log.csv": "--silo must",
         "reproduce bible": "PAPER must be one of",
+        "reproduce beyond fig2b_ours": "FIGURE must be one of",
+        "reproduce liu2022 fig2b_user_40_1": "--data must be the folder",
+        "benchmark mine.py other.py": "ENTRY must be one file",
+        "benchmark verify": "ENTRY must be one file",
+        "benchmark mine.py --page": "--page must be given without an entry",
+        "benchmark mine.py --track tuned": "--trials must be > 0",
         "simulate --set theta_nrom=2": "--set must name parameters of env or of an algorithm, got 'theta_nrom': did",
         "plan --epsilon 1 2": "--epsilon must be one without --at-most",
     }

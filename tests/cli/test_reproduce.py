@@ -80,20 +80,6 @@ def test_every_committed_figure_is_listed():
     assert len({(one.paper, one.name) for one in found}) == len(found)
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["liu2022 fig2b_user_40_1 --data", "zhou2024 fig2b_ours --data .", "mars", "zhou2024 fig99", "beyond fig2b_ours"],
-)
-def test_what_is_refused(words, capsys, tmp_path, monkeypatch):
-    """Data that are needed, or not, and names that there are not."""
-    monkeypatch.chdir(tmp_path)
-    assert main(["reproduce", *words.removesuffix(" --data").split()]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("fedbandit: --data " if "--data" in words else "fedbandit: ")
-    assert words.removesuffix(" .").split()[-1] in error
-    assert not [*tmp_path.iterdir()]
-
-
 def test_a_clone_is_found_where_the_command_is_typed(clone, tmp_path, monkeypatch, capsys):
     """As the package may be installed elsewhere. Without one the command says what is needed."""
     monkeypatch.chdir(clone.parent)

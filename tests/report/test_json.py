@@ -67,14 +67,6 @@ def test_a_report_on_the_command_line(tmp_path, capsys):
     assert "--report must" in capsys.readouterr().err
 
 
-def test_what_cannot_be_shown(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "text.png").write_text("no result")
-    for words in ("missing", ".", "text.png"):
-        assert main(["show", words]) == 2
-        assert words in capsys.readouterr().err.splitlines()[-1]
-
-
 @pytest.mark.slow
 def test_needs_no_jax(tmp_path):
     path = grid().save(tmp_path / "run")
