@@ -142,3 +142,34 @@ def test_a_matrix_of_small_rank(tmp_path):
         with refused(argument):
             fb.data.movielens(tmp_path, **sizes)
     check(fb.data.movielens(tmp_path, dim=3, n_clusters=2))
+
+
+HEADER = FORMATS["ratings.csv"][1]
+TEXT = HEADER + "".join(",".join(map(str, row)) + "\n" for row in ratings())
+LINE = ",".join(map(str, ratings()[3]))
+DAMAGED = [  # a file, its text, and words of the refusal
+    *(("ratings.csv", text, "got none") for text in ("", HEADER, "movieId,title,genres\n")),
+    ("ratings.csv", TEXT.removeprefix(HEADER), "line 1: must be userId,movieId,rating,timestamp, got"),
+    ("ratings.csv", TEXT.replace("userId,movieId", "movieId,userId"), "got 'movieId,userId,rating,timestamp'"),
+    *(
+        ("ratings.csv", TEXT.replace(LINE, line), "in every line, got")
+        for line in ("5,x,4.0,1", "0,7,4.0,1", "5,7,6,1", "5,7,nan,1")
+    ),
+    *(
+        ("ratings.dat", f"5::7::4.0::1\n{line}\n", "in every line, got")
+        for line in ("5::7:::4.0::1", "5::7::4.0", "5::x::4.0::1")
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "words"), DAMAGED, ids=range(len(DAMAGED)))
+def test_a_damaged_file_of_ratings_is_refused(tmp_path, name, text, words):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=f"^[^\n]*{words}[^\n]*$"):
+        fb.data.movielens(tmp_path)
+
+
+def test_a_folder_without_ratings_is_refused(tmp_path):
+    for path in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(FileNotFoundError, match=f"path must be one of {', '.join(FORMATS)}"):
+            fb.data.movielens(path)

@@ -1,4 +1,5 @@
 import contextlib
+import re
 from importlib import import_module
 
 import numpy as np
@@ -88,3 +89,35 @@ def test_arms_are_clusters_of_documents(root):
     for n_arms, warning in ((10, contextlib.nullcontext()), (5, pytest.warns(Warning, match="distinct clusters"))):
         with warning, refused("n_arms", n_arms):
             fb.data.mslr_arms(root / "Fold2", n_arms=n_arms)
+
+
+DAMAGED = {  # what line 3 has, what takes its place, and words of the refusal
+    "without qid": ("qid:2 ", "", "must have lines"),
+    "qid": ("qid:2", "qid:x", "must have lines"),
+    "relevance 5": (r"^\d", "5", "got relevance 5"),
+    "value": (" 7:", " 7:abc", "must have lines"),
+    "nan": (" 136:", " 136:nan #", "got feature nan"),
+    "too large": (" 1:", " 1:1e99 #", r"got \[1\] features"),
+    "feature 137": (r"$", " 137:1", "must have lines"),
+    "order": (" 5:", " 6:", "must have lines"),
+    "cut short": (r" 100:.*", "", r"got \[99\] features"),
+    "torn query": ("qid:2", "qid:1", "rows of a query must be together"),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "words"), DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_document_is_refused(root, old, new, words):
+    edit(root / "Fold1" / "train.txt", 3, lambda line: re.sub(old, new, line, count=1))
+    with pytest.raises(ValueError, match=f"^[^\n]*{words}[^\n]*$"):
+        fb.data.mslr(root)
+
+
+def test_files_of_a_fold_must_be_there_with_queries_of_their_own(root):
+    test = root / "Fold1" / "test.txt"
+    for text, words in (("", "test.txt must have lines"), ((test.parent / "vali.txt").read_text(), "got qid:5 again")):
+        test.write_text(text)
+        with pytest.raises(ValueError, match=words):
+            fb.data.mslr(root)
+    test.unlink()
+    with pytest.raises(FileNotFoundError, match=f"no {test}"):
+        fb.data.mslr(root)
