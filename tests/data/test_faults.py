@@ -111,12 +111,7 @@ WIDE = {**GOOD, "ward": [f"w{one}" for one in NUMBERS], "drug": ["abc"[one % 3] 
 MANY_ARMS = {name: values * 3 for name, values in GOOD.items()} | {"drug": [f"d{one}" for one in range(3 * N)]}
 TABLES = {  # a table, more options, and what its refusal begins with and ends with; {r[2]} is the number of row 2
     "texts and numbers": (replaced("age", 0, "young"), {}, "features must be all", "in row {r[0]} of column 'age'"),
-    "yes and 3": (
-        {**GOOD, "cured": ["yes", "3"] * (N // 2)},
-        {},
-        "reward must be numbers, or yes and no",
-        "row {r[0]}",
-    ),
+    "yes and 3": ({**GOOD, "cured": ["yes", "3"] * (N // 2)}, {}, "reward must be numbers, or yes", "in row {r[0]}"),
     "one arm": ({**GOOD, "drug": ["a"] * N}, {}, "arm must have 2 ", "got 1, such as 'a', in column 'drug'"),
     "one reward": ({**GOOD, "cured": [1.0] * N}, {}, "reward must vary", "got 1 in all rows of column 'cured'"),
     "one age": ({**GOOD, "age": [30.0] * N}, {}, "features must have", "got 30 in all rows of column 'age'"),

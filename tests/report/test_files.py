@@ -90,13 +90,9 @@ def test_all_that_is_saved_comes_back(tmp_path_factory, curves, names, text, par
     assert Certificate.from_json(json.loads(json.dumps(one.to_json()))) == one
 
 
-def becomes(change):
-    return lambda path: path.write_bytes(change(path.read_bytes()))
-
-
 def sealed(content):
     content += b"fedbandit_jax result; SHA-256 of all before: "
-    return lambda path: path.write_bytes(content + hashlib.sha256(content).hexdigest().encode())
+    return content + hashlib.sha256(content).hexdigest().encode()
 
 
 def objects():
@@ -109,36 +105,32 @@ def objects():
     return held.getvalue()
 
 
-def long(path):
-    files.write_archive(path, "result", {}, {"noise": np.random.default_rng(0).bytes(3 << 20)}, compress=False)
-    whole = bytearray(path.read_bytes())
-    whole[5 << 19] ^= 1
-    path.write_bytes(whole)
-
-
 DAMAGED, UNSEALED, NONE = "it was damaged", "it does not end like", "it is sealed, but"
-DAMAGES = [  # how a file begins to be refused, and what happened to it
-    ("it is empty", becomes(lambda whole: b"")),
-    *((UNSEALED, becomes(lambda whole, more=more: whole + more)) for more in (b"\0", b"\n", b" " * 500, b"PK")),
-    *((UNSEALED, becomes(lambda whole, n=n: whole + whole[n])) for n in (slice(-64, None), slice(9))),
-    *((UNSEALED, becomes(lambda whole, n=n: whole[:n])) for n in (1, 99, 1500, -121, -64, -33, -1)),
-    (UNSEALED, lambda path: np.savez(path, rounds=np.arange(3), regret=np.zeros((1, 3)))),  # of another program
-    (UNSEALED, lambda path: files.write_archive(path, "checkpoint", {"format": 2}, {})),
-    *((DAMAGED, becomes(lambda whole, n=n: whole[:n] + whole)) for n in (1, None)),  # of self-extracting archives
-    (DAMAGED, long),
-    *((NONE, sealed(content)) for content in (b"", b"nothing", b"PK\3\4" + bytes(50), objects())),
-    (NONE, lambda path: files.write_archive(path, "result", [], {})),  # pyright: ignore[reportArgumentType]
-]
 
 
-@pytest.mark.parametrize(("why", "damage"), DAMAGES)
-def test_damaged_files_are_refused(path, why, damage):
-    damage(path)
-    assert refused(path).startswith(why)
+def test_damaged_files_are_refused(path):
+    """Cut short, longer, or not of arrays; a self-extracting archive has bytes in front."""
+    whole = path.read_bytes()
+    short = [whole[:n] for n in (1, 99, 1500, -121, -64, -33, -1)]
+    long = [whole + more for more in (b"\0", b"\n", b" " * 500, b"PK", whole[-64:], whole[:9])]
+    strange = [sealed(content) for content in (b"", b"nothing", b"PK\3\4" + bytes(50), objects())]
+    front = [whole[:1] + whole, whole + whole]
+    for why, contents in {"it is empty": [b""], UNSEALED: short + long, DAMAGED: front, NONE: strange}.items():
+        for content in contents:
+            path.write_bytes(content)
+            assert refused(path).startswith(why)
+
+
+def test_files_of_other_kinds_are_refused(path):
+    np.savez(path, rounds=np.arange(3), regret=np.zeros((1, 3)))
+    assert refused(path).startswith(UNSEALED)
+    for kind, about, why in (("checkpoint", {"format": 2}, UNSEALED), ("result", [], NONE)):
+        files.write_archive(path, kind, about, {})  # pyright: ignore[reportArgumentType]
+        assert refused(path).startswith(why)
 
 
 def test_no_bit_can_change(path):
-    """A random one of every third byte (headers, arrays, texts, directory), and of every byte of the seal."""
+    """A random one of every third byte (headers, arrays, texts, directory), and of the seal; also in a large file."""
     whole = path.read_bytes()
     start = whole.index(b"fedbandit_jax result; ")
     assert len(whole) > 2000
@@ -148,6 +140,11 @@ def test_no_bit_can_change(path):
         changed[position] ^= 1 << int(bits[position])
         path.write_bytes(changed)
         assert refused(path).startswith(UNSEALED if len(whole) - 64 > position >= start else DAMAGED)
+    files.write_archive(path, "result", {}, {"noise": np.random.default_rng(0).bytes(3 << 20)}, compress=False)
+    whole = bytearray(path.read_bytes())
+    whole[5 << 19] ^= 1
+    path.write_bytes(whole)
+    assert refused(path).startswith(DAMAGED)
 
 
 def edited(path, edit):

@@ -30,8 +30,21 @@ def legend(ax):
     return [text.get_text() for text in ax.get_legend().get_texts()]
 
 
-def against_epsilon(result):
-    return fb.plotting.against(result, "epsilon")
+KINDS = {"regret": (), "gauge": ("clusters",), "against": ("epsilon",)}
+KINDS |= {"privacy_frontier": (), "communication_frontier": ()}
+
+
+def drawn(kind, result, *more, **options):
+    """The axes of a figure of this kind."""
+    (ax,) = getattr(fb.plotting, kind)(result, *(more or KINDS[kind]), **options).axes
+    return ax
+
+
+def colours_of(ax):
+    """Text of the legend, without the claim -> colour."""
+    found = zip(*ax.get_legend_handles_labels())
+    lines = {text.split(":")[0]: one.lines[0] if hasattr(one, "lines") else one for one, text in found if text != FRONT}
+    return {name: line.get_color() for name, line in lines.items()}
 
 
 def error_bars(ax):
@@ -53,10 +66,10 @@ def test_curves_by_hand(average):
     claims = {"plain": dataclasses.replace(PROVED, claim="as_printed"), "private": PROVED}
     parts = dict(communication=curves, status=np.zeros((2, 3), int), counts={}, gauges={}, certificates=claims)
     result = made(3, 4, regret=regret, **parts)
-    (axes,) = fb.plotting.regret(result, time_average=average > 1).axes
+    axes = drawn("regret", result, time_average=average > 1)
     assert axes.get_title().endswith("\nmean of 3 seeds ± 1 s.e.")
-    drawn = [(line.get_linestyle(), line.get_label()) for line in axes.lines]
-    assert drawn == [("--", "plain: weaker than stated"), ("-", "private: certified")]
+    styles = [(line.get_linestyle(), line.get_label()) for line in axes.lines]
+    assert styles == [("--", "plain: weaker than stated"), ("-", "private: certified")]
     np.testing.assert_allclose(axes.lines[0].get_ydata(), [0.75] * 4 if average > 1 else [0.75, 1.5, 2.25, 3])
     highest = np.asarray(axes.collections[0].get_paths()[0].vertices)[:, 1].max()
     assert highest == pytest.approx((3 + math.sqrt(7 / 3)) / average)
@@ -65,7 +78,7 @@ def test_curves_by_hand(average):
 
 def test_long_curves_are_thinned_between_their_ends():
     """Else a page of two results has megabytes."""
-    (axes,) = fb.plotting.regret(made(3, 1000)).axes
+    axes = drawn("regret", made(3, 1000))
     for line in axes.lines:
         x = np.asarray(line.get_xdata())
         assert (len(x), x[0], x[-1]) == (200, 1, 1000)
@@ -79,7 +92,7 @@ def test_a_title_has_the_budget_that_was_asked_for():
         ({"per_silo": ((1.0, 0.1, 1.0), (2.0, 0.1, 2.0))}, ""),
     ):
         result = swept({"one": 1.0}, certificates={"one": proved(1.0, **changes)}, seeds=1)
-        (axes,) = fb.plotting.regret(result).axes
+        axes = drawn("regret", result)
         assert axes.get_title() == f"sphere: M = 3, d = 2{words}"
         assert (len(axes.lines), len(axes.collections)) == (1, 0)
 
@@ -87,7 +100,7 @@ def test_a_title_has_the_budget_that_was_asked_for():
 def test_legends_say_who_is_not_private_beside_those_who_are():
     """Of curves over rounds; if nobody asks for privacy the legend does not speak of it. What is covered is wider."""
     for points, words, widths in (("ab", ["a: not private", "b: certified"], [4.0, 1.5]), ("a", ["a"], [1.5])):
-        (ax,) = fb.plotting.regret(swept(dict.fromkeys(points, 1.0), certificates={"a": PUBLIC})).axes
+        ax = drawn("regret", swept(dict.fromkeys(points, 1.0), certificates={"a": PUBLIC}))
         assert (legend(ax), [line.get_linewidth() for line in ax.lines]) == (words, widths)
     scales = [fb.plotting.regret(swept({"a": 2.0, "b": most})).axes[0].get_yscale() for most in (3.0, 3000.0)]
     assert scales == ["linear", "log"]
@@ -124,7 +137,7 @@ AGAINST = [  # result, coordinate, ticks, and lines with their regrets
 @pytest.mark.parametrize(("result", "coordinate", "ticks", "lines"), AGAINST)
 def test_against_a_coordinate(result, coordinate, ticks, lines):
     """There is a line for every value of what else varies; words do not come from labels; objects are accounts."""
-    (ax,) = fb.plotting.against(result, coordinate).axes
+    ax = drawn("against", result, coordinate)
     assert ax.get_title() == "sphere: M = 3, d = 2\nmean of 3 seeds ± 1 s.e."
     assert [text.get_text().replace("\n", " ") for text in ax.get_xticklabels()] == ticks
     found = error_bars(ax)
@@ -138,27 +151,27 @@ def test_against_epsilon():
     """Of algorithms without the coordinate there are level lines, which are told apart."""
     points = {"a": 1.0, "b": 2.0, "c": ({"algorithm": "c", "epsilon": 1}, 3.0)}
     result = swept(points, certificates={"a": PUBLIC, "b": PUBLIC})
-    for draw in (against_epsilon, fb.plotting.privacy_frontier):
-        (ax,) = draw(result).axes
+    for kind in ("against", "privacy_frontier"):
+        ax = drawn(kind, result)
         lines = {str(line.get_label()).removesuffix(": not private"): line for line in ax.lines}
         assert [np.asarray(lines[name].get_ydata()).tolist()[0] for name in "ab"] == [1.0, 2.0]
         assert lines["a"].get_color() == lines["b"].get_color()
         assert lines["a"].get_marker() != lines["b"].get_marker()
-    (ax,) = fb.plotting.against(swept(GRAPHS), "algorithm").axes
+    ax = drawn("against", swept(GRAPHS), "algorithm")
     assert len(error_bars(ax)) == 8
     with refused("coordinate", "delta"):
         fb.plotting.against(swept(GRAPHS), "delta")
 
 
 def test_a_line_has_the_weakest_claim():
-    (ax,) = against_epsilon(swept(CLAIMS, certificates=WEAKER)).axes
+    ax = drawn("against", swept(CLAIMS, certificates=WEAKER))
     assert (legend(ax), ax.containers[0].lines[0].get_linestyle()) == (["p: no privacy claim"], ":")
 
 
 def test_a_gauge_that_an_algorithm_lacks():
     gauge = {"clusters": np.stack([np.full((3, 2), np.nan), np.ones((3, 2))])}
     result = dataclasses.replace(swept({"a": 1.0, "b": 1.0}), gauges=gauge)
-    (ax,) = fb.plotting.gauge(result, "clusters").axes
+    ax = drawn("gauge", result)
     assert [line.get_label() for line in ax.lines] == ["b: certified"]
     assert ax.get_ylim()[0] == 0
     ax.figure.draw_without_rendering()  # matplotlib cannot place markers on nothing
@@ -182,7 +195,7 @@ def test_privacy_frontier():
     proofs = {name: proved(9.0, epsilon_exact=epsilon, claim=claim) for name, (epsilon, claim) in given.items()}
     finals = {"plain": 1.0, "a": 8.0, "b": 4.0, "c": 6.0, "d": 9.0, "printed": 7.0, "void": 5.0}
     result = swept(finals, algos={"plain": PLAIN}, certificates=proofs | {"plain": PUBLIC})
-    (ax,) = fb.plotting.privacy_frontier(result).axes
+    ax = drawn("privacy_frontier", result)
     on = {(1.0, 8.0): True, (2.0, 4.0): True, (2.0, 6.0): False, (1.0001, 9.0): False, (0.5, 7.0): False}
     assert points_of(ax) == on
     assert "1e-06" in ax.get_xlabel()
@@ -197,7 +210,7 @@ def test_delta_adjacency_and_environment_are_asked_for():
     worse = dict(a=proved(1.0, delta=1e-3), b=proved(2.0, delta=1e-9), c=proved(3.0, neighbours="zero_out"))
     regrets = dict(a=1.0, b=2.0, c=3.0, d=4.0)
     result = swept(regrets, certificates={**worse, "d": proved(4.0)}, environments={"d": {**WORLD, "n_agents": 9}})
-    (ax,) = fb.plotting.privacy_frontier(result).axes
+    ax = drawn("privacy_frontier", result)
     assert all(points_of(ax).values())
     assert "1e-09, 1e-06, 0.001" in ax.get_xlabel()
     assert not [line for line in ax.lines if line.get_drawstyle() == "steps-post"]
@@ -207,7 +220,7 @@ def test_delta_adjacency_and_environment_are_asked_for():
 
 def test_communication_frontier():
     regrets, bits = dict(alone=9.0, rare=5.0, often=4.0, waste=6.0), dict(alone=0.0, rare=1e3, often=1e6, waste=1e6)
-    (ax,) = fb.plotting.communication_frontier(swept(regrets, bits=bits)).axes
+    ax = drawn("communication_frontier", swept(regrets, bits=bits))
     assert points_of(ax) == {(0.0, 9.0): True, (1e3, 5.0): True, (1e6, 4.0): True, (1e6, 6.0): False}
     assert ax.get_xscale() == "symlog"
 
@@ -237,55 +250,41 @@ def test_an_algorithm_keeps_its_colour_in_every_figure():
     }
     algos = {label: PRIVATE.replace(release="blt" if "blt" in label else "tree") for label in points} | {"plain": PLAIN}
     whole = swept(points, algos=algos, certificates={"plain": PUBLIC})
-    draws = (fb.plotting.regret, against_epsilon, fb.plotting.privacy_frontier, fb.plotting.communication_frontier)
-    seen = {}
-    for result, draw in itertools.product((whole, whole.sel(algorithm=["tree"])), draws):
-        (ax,) = draw(result).axes
-        for handle, text in zip(*ax.get_legend_handles_labels()):
-            shown = handle.lines[0] if hasattr(handle, "lines") else handle
-            if text != FRONT:
-                seen.setdefault(text.split("(")[0].split(":")[0], set()).add(shown.get_color())
-    assert seen == {"plain": {colours.BLACK}, "blt": {colours.VERMILLION}, "tree": {colours.BLUE}}
+    results = whole, whole.sel(algorithm=["tree"])
+    axes = [drawn(kind, result) for kind in KINDS if kind != "gauge" for result in results]
+    seen = {(text.partition("(")[0], colour) for ax in axes for text, colour in colours_of(ax).items()}
+    assert seen == {("plain", colours.BLACK), ("blt", colours.VERMILLION), ("tree", colours.BLUE)}
     one, other = (fb.plotting.styles(whole)[f"tree({e})"] for e in (1, 2))
     assert (one.colour == other.colour, one.marker == other.marker) == (True, False)
 
 
-@pytest.mark.parametrize("kind", ["regret", "gauge", "against", "privacy_frontier", "communication_frontier"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_names_and_colours_of_your_own(kind):
     """Of one label; the other keeps its own."""
     gauge = {"clusters": np.ones((2, 3, 2))}
     result = dataclasses.replace(swept({"a": ({"algorithm": "a", "epsilon": 1}, 1.0), "b": 2.0}), gauges=gauge)
-    draw = getattr(fb.plotting, kind)
-    more = {"gauge": ["clusters"], "against": ["epsilon"]}.get(kind, [])
-    (ax,) = draw(result, *more, names={"a": "mine"}, colours={"a": "#123456"}).axes
-    found = dict(zip(*reversed(ax.get_legend_handles_labels())))
-    lines = {name: one.lines[0] if hasattr(one, "lines") else one for name, one in found.items()}
-    shown = {name.removesuffix(": certified"): line.get_color() for name, line in lines.items() if name != FRONT}
-    assert shown == {"mine": "#123456", "b": fb.plotting.styles(result)["b"].colour}
+    ax = drawn(kind, result, names={"a": "mine"}, colours={"a": "#123456"})
+    assert colours_of(ax) == {"mine": "#123456", "b": fb.plotting.styles(result)["b"].colour}
     for wrong in ({"c": "red"}, {"a": "no colour"}):
         with refused("colours"):
-            draw(result, *more, colours=wrong)
+            drawn(kind, result, colours=wrong)
 
 
 LONG = "Private-FedLinUCB with a name that goes on and on, as names of variants of algorithms in long sweeps do, (x)"
 
 
-@pytest.mark.parametrize("kind", deep(["regret", "words", "against", "privacy"], keep=(0, 1)))
-def test_nothing_is_cut_off(kind):
+CROWDED = [("regret", ()), ("against", ("word",)), ("against", ()), ("privacy_frontier", ())]
+
+
+@pytest.mark.parametrize(("kind", "more"), deep(CROWDED, keep=(0, 1)))
+def test_nothing_is_cut_off(kind, more):
     """Every text of a figure is inside it, however long labels are, and a legend lies on nothing."""
     points = {
         f"{LONG}{i}": ({"algorithm": f"{LONG}{i}", "epsilon": i, "word": f"a long word {i}"}, 1e5 / i)
         for i in range(1, 8)
     }
-    result = swept(points)
-    figure = {
-        "regret": lambda: fb.plotting.regret(result),
-        "against": lambda: fb.plotting.against(result, "epsilon"),
-        "words": lambda: fb.plotting.against(result, "word"),
-        "privacy": lambda: fb.plotting.privacy_frontier(result),
-    }[kind]()
-    figure.draw_without_rendering()
-    (ax,) = figure.axes
+    ax = drawn(kind, swept(points), *more)
+    (figure := ax.figure).draw_without_rendering()
     box = figure.bbox.padded(2)
     texts = [ax.title, ax.xaxis.label, ax.yaxis.label, *ax.get_xticklabels(), *ax.get_yticklabels()]
     shown = [text for text in [*texts, *ax.get_legend().get_texts()] if text.get_text() and text.get_visible()]
@@ -335,10 +334,10 @@ def test_nothing_vanishes_in_dark_styles():
     with plt.style.context("dark_background"):
         for figure in (fb.plotting.regret(simple()), fb.plotting.communication_frontier(simple())):
             (ax,) = figure.axes
-            drawn = [line.get_color() for line in ax.lines if len(line.get_xdata())]
-            assert drawn
+            lines = [line.get_color() for line in ax.lines if len(line.get_xdata())]
+            assert lines
             paper = matplotlib.colors.to_rgb(ax.get_facecolor())
-            assert all(np.abs(np.subtract(matplotlib.colors.to_rgb(one), paper)).max() > 0.3 for one in drawn)
+            assert all(np.abs(np.subtract(matplotlib.colors.to_rgb(one), paper)).max() > 0.3 for one in lines)
 
 
 @pytest.mark.parametrize(("backend", "kept"), [("inline", 0), ("agg", 1)])
