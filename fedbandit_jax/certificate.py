@@ -238,7 +238,7 @@ class Certificate(Printed):
             of = f"{self.releases}" + (f" of a {self.release}" if self.release else "")
             if self.sensitivity and self.noise_std:
                 share = self.sensitivity / self.noise_std
-                of += f", moved by at most {self.sensitivity:.4g} in l2 norm, {share:.4g} of the noise"
+                of += f"; one unit moves them by at most {self.sensitivity:.4g} in l2 norm, {share:.4g} of the noise"
             but, least = (" but for the tails", "in truth") if self.notion == "pure DP" else ("", "at least")
             noisy = self.releases != 0  # without releases there is no noise
             rows += [
@@ -250,7 +250,7 @@ class Certificate(Printed):
                 ),
                 ("noise gives", f"epsilon = {_number(self.epsilon_exact)} at delta = {self.delta:g}{but}"),
                 *([("warning", self.warning)] if self.warning else []),
-                *([("tails", f"far tails are never drawn: delta is {least} {_number(self.smallest_delta)}")] * noisy),
+                *([("tails", f"noise lacks far tails, so delta is {least} {_number(self.smallest_delta)}")] * noisy),
                 ("accountant", self.accountant),
                 ("trust model", self.trust),
                 *([("user-defined", ", ".join(self.user_defined))] if self.user_defined else []),

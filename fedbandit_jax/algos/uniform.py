@@ -55,7 +55,7 @@ class Chance(Recipe):
 class Uniform(Chance):
     """Plays one of the offered arms at random in every round, in any environment, and sends nothing.
 
-    It is the baseline, with `UniformArms`: private algorithms may have more regret.
+    It is the baseline: with much noise, a private algorithm may have more regret. See also `UniformArms`.
 
     Args:
         name: label in results.

@@ -105,7 +105,8 @@ def located_errors(owner: Any, method: str, *arguments: Any) -> Iterator[None]:
         raise
     except (TypeError, ValueError) as error:
         shapes = ", ".join(str(jax.tree.map(jnp.shape, one)) for one in arguments)
-        error.add_note(f"This happened in {where}, which was given arguments of shapes {shapes}")
+        given = f", which was given arguments of shapes {shapes}" if arguments else ""
+        error.add_note(f"This happened in {where}{given}")
         raise
 
 

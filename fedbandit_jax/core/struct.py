@@ -27,7 +27,9 @@ PLAIN = bool, int, float, complex, str, bytes, type(None), np.ndarray, nx.Graph,
 def static(*, later: bool = False, **kwargs: Any) -> Any:
     """Declares a hashable field that sets a shape or a Python branch, and is part of the compiled program.
 
-    `later` is as below; other keyword arguments go to `dataclasses.field`.
+    Args:
+        later: whether a release added the field. Digests then omit its default, so older checkpoints stay valid.
+        kwargs: arguments of `dataclasses.field`, such as `default`.
     """
     return dataclasses.field(metadata={"static": True, "later": later}, **kwargs)
 

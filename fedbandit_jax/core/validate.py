@@ -5,6 +5,7 @@ Every failure is one sentence with argument and value. A wrong type is a TypeErr
 """
 
 import difflib
+import inspect
 import math
 import numbers
 import os
@@ -214,7 +215,9 @@ def path(name: str, value: Any) -> Path:
 def instance(name: str, value: Any, kind: type | tuple[type, ...], what: str) -> Any:
     """Checks that the value is of one of these classes; `what` names them, such as "an fb.Policy"."""
     if not isinstance(value, kind):
-        raise BadType(name, f"must be {what}", value)
+        maker = (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__ != "builtins"
+        hint = f": call it, as in {value.__name__}(...)" if maker and value.__name__.isidentifier() else ""
+        raise BadType(name, f"must be {what}", value, got=f"{shown(value)}{hint}")
     return value
 
 

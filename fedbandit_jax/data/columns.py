@@ -21,7 +21,7 @@ from fedbandit_jax.core.validate import BadType, BadValue
 LARGEST = 1e100  # keeps squares and sums finite
 CODES = (-99.0, -999.0, -9999.0, -99999.0)  # common codes of missing values
 GAPS = ("", "-", "?", "NA", "N/A", "nan", "NaN", "null")  # texts of missing values, also in a frame
-NO_GAPS = "must have no missing values: set `missing` to {} to leave out such rows, or to nothing to read all as text"
+NO_GAPS = "must have no missing values: `missing` set to {} leaves out such rows, an empty `missing` reads all as text"
 MUST = dict(
     numbers="numbers, or yes and no",
     times="numbers or dates as 2025-01-31",
@@ -228,7 +228,7 @@ def column(wanted: Wanted, table: Table, missing: Sequence[str] | None = None) -
         raise wrong(large, f"must be finite and at most {LARGEST:g}")
     least = values.min()
     if not literal and least in CODES and (values[values != least] >= 0).all():
-        must = f"must not have a lone negative number: set `missing` to {least:g} if it is no answer, or to nothing"
+        must = f"must not have a lone negative number: set `missing` to {least:g} if it is no answer, or leave it empty"
         raise wrong(values == least, must)
     return Column(name, values)
 

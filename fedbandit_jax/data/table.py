@@ -66,8 +66,8 @@ def table(
         decimal: decimal mark "." or "," of numbers in a text file; by default ".". You must choose if columns are
             separated by semicolons. Separators of thousands, units and currencies are not read.
         missing: texts of missing values besides those that pandas knows, such as ["-999"]. Rows with a missing value in
-            a named column are dropped. By default they are refused, and so are "-", "?" and a lone code as -999; []
-            reads all as it is.
+            a named column are dropped. By default such rows are refused, and so are "-", "?" and a lone code such as
+            -999. An empty list [] reads every text as it stands.
         fit_share: share of the rows, or of the users, that fit the model, in (0, 1).
         model: "linear", least squares with means clipped to [0, 1], or "logistic", with mean 1 / (1 + exp(-<x,
             theta>)), which linear algorithms misspecify.

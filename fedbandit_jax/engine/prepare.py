@@ -115,7 +115,7 @@ def _worlds(env: Any) -> tuple[Callable[..., Environment], Collection[str], list
         ]
         if missing:
             needs, got = ", ".join(missing), ", ".join(point) or "none"
-            raise BadValue("env", f"must be given {needs} by the grid", got, got=got)
+            raise BadValue("env", f"must be given {needs}, by the grid or functools.partial", got, got=got)
         return as_environment("what env returns", env(**point))
 
     return make, takes, []
@@ -153,7 +153,7 @@ def _axes(
             there = (path.rpartition(".")[2] for algo in algos.values() for path in algo.parameters())
             hint = validate.suggestion(name, (*parameters, *there))
             hint = hint or ("" if parameters else "; pass a function such as fb.envs.sphere as env to vary its own")
-            got = f"{validate.shown(name)}{hint}"
+            got = f"{validate.shown(name)}{hint}; see algo.parameters()"
             raise BadValue("grid", "must name parameters of env or of an algorithm", name, got=got)
         if name in OTHERS:
             prefix = OURS if ours else THEIRS

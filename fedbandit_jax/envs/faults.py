@@ -104,10 +104,10 @@ class Delay(Wrapper):
 def delay(env: Any, rounds: int, law: str = "fixed") -> Delay:
     """Wraps an environment with delayed rewards; delays are independent of the rewards.
 
-    Every silo awaits `rounds` rewards. In every round one of them is delivered, and the round's reward takes its slot.
-    It is the oldest, for a constant delay ("fixed"), or a uniformly random one ("geometric"), for geometric delays on
-    1, 2, ... with this mean. A user's contribution enters the batch in which the reward is delivered, or none after the
-    horizon. Only `fb.algos.Federated` supports delays.
+    Every silo awaits `rounds` rewards. In every round it gets one of them, and the round's own reward takes that slot.
+    With "fixed" it gets the oldest, so all delays are equal. With "geometric" it gets a uniformly random one, so delays
+    are geometric on 1, 2, ... with mean `rounds`. A user's contribution enters the batch in which the reward arrives.
+    Rewards that would arrive after the horizon enter none. Only `fb.algos.Federated` supports delays.
 
     Args:
         env: an environment without delays.

@@ -189,7 +189,7 @@ class Recipe(Algorithm):
 
     Raises:
         ValueError, TypeError: an argument is out of range or of the wrong type; the message names it and its value.
-            When bound also if numbers of this process are not float32 by the rules of IEEE 754.
+            When bound, also if this process does not compute float32 by the rules of IEEE 754.
     """
 
     @property

@@ -52,7 +52,7 @@ class Policy:
     A policy gets releases and the present user's arms, and nothing else. By post-processing it is as private as the
     mechanism. `fb.algos.Federated` runs it under any schedule, release and trust model. `fb.algos.Thompson` is an
     example. `start`, `update` and `index` are traced, and refused if they do more than compute their results.
-    `jax.debug.print` is allowed. Refuse wrong parameters in `__post_init__` or `bind`, by an error that names them.
+    `jax.debug.print` is allowed. Refuse wrong parameters in `bind`, by an error that names them.
     """
 
     needs_all_users: ClassVar[bool] = False

@@ -25,10 +25,10 @@ CHUNK = 1 << 18  # visits weighted at a time
 ENOUGH = 50  # effective rows for reliable intervals
 STRANGE = 4, 0.02  # standard errors, and a share for rounding, beyond which propensities are implausible
 FEW = 30  # least rows of an arm for its own test
-STATED = "Propensities are those of the table; that arms were drawn with these probabilities is taken for granted."
+STATED = "Propensities are those of the table. Estimates hold only if arms were drawn with these probabilities."
 OF_SHARES = (
-    "Doubtful: propensities are the shares of arms in the table, and so estimates. Unless arms were drawn with these "
-    "probabilities, what else decided about arms is in no estimate and no interval."
+    "Doubtful: propensities are the shares of arms in the table, so they are estimates. If anything else decided about "
+    "arms, no estimate and no interval accounts for it."
 )
 
 

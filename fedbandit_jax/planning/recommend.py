@@ -76,9 +76,9 @@ def plan(
         env: an environment as similar as possible to the real users, since the best schedule, width and regret depend
             on it. With `fb.envs.dropout`, secure aggregation has shares of noise for the mean number of absent silos
             plus three standard deviations. With `fb.envs.delay`, growing batches begin later.
-        budget: `fb.privacy.Budget(epsilon, delta)`; it protects one user, or the `unit`. With `at_most` it may be
-            several. All meet the same simulated users, and at least two candidates of each are simulated at length. The
-            smallest epsilon within `at_most` is recommended.
+        budget: `fb.privacy.Budget(epsilon, delta)`; it protects one user, or the `unit`. With `at_most` you may
+            give several budgets. All meet the same simulated users, and at least two candidates of each are simulated
+            at length. The plan recommends the smallest epsilon within `at_most`.
         horizon: number of rounds T.
         key: typed PRNG key; seed i of the best candidates uses `fold_in(key, i)`, as in `fb.simulate`.
         at_most: most predicted regret, as a multiple of the least regret of the same policies without privacy.

@@ -165,7 +165,7 @@ class Mechanism:
         if len(self.budgets) not in (1, n_agents):
             raise BadValue("budget", f"must name one budget for each of {n_agents} silos", len(self.budgets))
         if isinstance(self.unit, Users) and self.users.reach < statistic.silos:
-            why = f"must be Users(..., silos={statistic.silos}) or more, or silos='together', as users come to so many"
+            why = f"must cover every silo of a user, by Users(..., silos={statistic.silos}) or silos='together'"
             raise BadValue("unit", why, self.users.silos, got=f"silos={self.users.silos}", others=("silos",))
         if self.dropouts >= n_agents:
             raise BadValue("dropouts", f"must be < n_agents = {n_agents}", self.dropouts)

@@ -35,8 +35,8 @@ class Users:
 
     Args:
         visits: r, the most contributions of one user to a silo.
-        per_batch: v, the most in one batch, which divides r. With None, `visits`, all may be in one batch. Then nothing
-            is gained over group privacy.
+        per_batch: v, the most in one batch, which divides r. None means `visits`: all may be in one batch,
+            and the noise is that of group privacy.
         apart: b, the least distance of two batches that the user contributes to. With `apart=1` any batches are
             allowed, with `apart=5` batches 1 and 6 but not 1 and 5.
         silos: k, to how many silos one user may contribute, each within these bounds. It is a promise, as silos do not

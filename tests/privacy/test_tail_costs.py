@@ -96,7 +96,7 @@ def test_smallest_delta_of_rewards():
         assert found.claim == "certified"
         said = dict(found.lines())
         assert said["noise gives"] == "epsilon = 0.5 at delta = 0 but for the tails"
-        assert said["tails"] == f"far tails are never drawn: delta is in truth {found.smallest_delta:.6g}"
+        assert said["tails"] == f"noise lacks far tails, so delta is in truth {found.smallest_delta:.6g}"
     gaussian = fb.algos.DistCDPSE(0.5)
     bound = gaussian.bind(ARMS.spec, 1000)
     one, shares = certify(bound), certify(fb.audits.by_message(bound))

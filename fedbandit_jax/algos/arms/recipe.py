@@ -19,7 +19,7 @@ from fedbandit_jax.privacy.integers.noise import Asked
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OfSums(Recipe):
-    """Base class of recipes whose noise and trust model are those of an elimination.
+    """Base class of recipes that take their noise and trust model from a successive elimination.
 
     Args:
         sums: a variant of successive elimination, except `DPSE`. The default has no privacy.

@@ -86,7 +86,13 @@ def _leak(policy: Policy, spec: Spec) -> str:
     if any(np.asarray(leaf).dtype.kind in "OUS" for leaf in known):
         return f"{type(policy).__name__} holds non-numbers"
     default = type(policy).start is Policy.start
-    if found := refusal(policy, "update" if default else "start", lambda policy: policy.start(dim)):
+    try:
+        found = refusal(policy, "update" if default else "start", lambda policy: policy.start(dim))
+    except TypeError as error:
+        if default:
+            error.add_note("At first its belief is None: if update reads it, define start(dim)")
+        raise
+    if found:
         return found
     belief, _ = jax.eval_shape(lambda: first_belief(policy, dim))
     belief = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), belief)

@@ -50,9 +50,9 @@ class Greedy(Policy):
 
     users; `fb.algos.Federated.patient` ensures this. Let features of norm 1 be isotropic. Then U = sum x y has N
     ||theta|| / d along theta, and noise of norm at most s sqrt d. From N = s d^(3/2) on the noise is no larger. If
-    rewards are not centred, U also has the mean reward times sum x. If W, about N / d in every direction, is less than
-    the ridge c s, agents take this for a merit of the most played direction. For a weighted statistic s is divided by
-    the largest weight.
+    rewards are not centred, U also has the mean reward times sum x. W is about N / d in every
+    direction. If that is less than the ridge c s, agents mistake the mean reward for a merit of the most played
+    direction. For a weighted statistic s is divided by the largest weight.
 
     Args:
         shrinkage: c >= 0; the default was best of 3, 6, 12, 24 and 50 within errors, on other seeds than any table's.

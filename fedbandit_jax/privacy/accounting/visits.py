@@ -1,4 +1,4 @@
-"""Epsilon of a user who is in several sums, each with noise of its own: of pure DP, and of a Renyi curve."""
+"""Privacy of a user who adds to several sums, each with its own noise, under pure DP and from a Renyi curve."""
 
 from __future__ import annotations
 

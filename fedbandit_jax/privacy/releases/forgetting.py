@@ -30,9 +30,9 @@ from fedbandit_jax.privacy.releases.toeplitz import MAX_BANDS, BandedToeplitz, s
 class Discounted:
     """Sums with weights that every later batch multiplies by `decay`; also the release that suits them.
 
-    At equal privacy a discounted sum has 40 % of its noise variance under "input_perturbation", at decay 0.9. At 0.95
-    it is 27 %. It is for policies that forget, `fb.algos.Forgetting`. Other policies read prefix sums from it, with
-    more noise than under "blt".
+    At equal privacy and decay 0.9, a discounted sum has 40 % of the noise variance that "input_perturbation" gives it.
+    At decay 0.95 it has 27 %. It is for policies that forget, `fb.algos.Forgetting`. Other policies read prefix sums
+    from it, with more noise than under "blt".
 
     Args:
         decay: g in (0, 1), at most 0.998. A batch is forgotten after about 1 / (1 - g) later ones.
