@@ -5,16 +5,13 @@ import math
 
 import dp_accounting
 import mpmath as mp
-import numpy as np
 import pytest
 from divergences import enumerated
 from dp_accounting import pld, rdp
 from helpers import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
 
-import fedbandit_jax as fb
 from fedbandit_jax.privacy import gaussian_epsilon
 from fedbandit_jax.privacy.accounting.conversions import advanced_composition, rdp_epsilon, zcdp_epsilon
 from fedbandit_jax.privacy.accounting.discrete import discrete_gaussian_sum_zcdp, discrete_laplace_rdp, skellam_rdp
@@ -26,7 +23,7 @@ from fedbandit_jax.privacy.accounting.visits import PureDP, Renyi, returning
 LEVELS = 0.3, 1e-2, 1e-5, 1e-10
 
 
-@pytest.mark.parametrize(("epsilon", "n"), [(0.1, 7), (0.01, 200), (1.0, 3), (30.0, 2)])
+@pytest.mark.parametrize(("epsilon", "n"), [(0.1, 7), (0.01, 2000), (1.0, 3), (30.0, 2)])
 def test_epsilon_of_one_mechanism_several_times_is_exact(epsilon, n):
     for delta in LEVELS:
         found = PureDP(epsilon).at(delta, n)
@@ -122,19 +119,10 @@ def test_known_numbers():
 
 
 def test_bounds_by_another_accountant():
-    """Laplace noise ten times; a Gaussian, of which its certificate says no more; 10,000 pure ones by their law."""
+    """Laplace noise ten times."""
     for delta in (1e-2, 1e-9):
         found = rdp_epsilon(lambda alpha: 10 * tenths(alpha), delta)
         assert by_laws(dp_accounting.LaplaceDpEvent(1.0), 10)(delta) <= found < 10.01
-    budget, spec = fb.privacy.Budget(0.5, 1e-6), fb.envs.sphere(4, 3, 2, rewards="bernoulli").spec
-    certificate = fb.algos.private_fed_lin_ucb(budget).certificate(spec, 400)
-    assert by_laws(GAUSSIAN(certificate.noise_std / certificate.sensitivity))(1e-6) == pytest.approx(
-        certificate.epsilon_exact, rel=0.01
-    )
-    n, e = 10_000, 0.01
-    gaps = PureDP(e).at(1e-6, n) - (n - 2 * np.arange(n + 1)) * e
-    law = binom.pmf(np.arange(n + 1), n, 1 / (1 + math.exp(e)))
-    assert (law * -np.expm1(np.minimum(gaps, 0))).sum() == pytest.approx(1e-6, rel=1e-7)
 
 
 SIZES = dict(sensitivity=1.0, n_entries=3)
