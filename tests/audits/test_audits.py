@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from helpers import AUTHORS, refused
 
 import fedbandit_jax as fb
 from fedbandit_jax import audits
+from fedbandit_jax.audits import noise
 from fedbandit_jax.audits.transcripts import farthest_user, neighbours
 from fedbandit_jax.privacy.releases import RELEASES
 from fedbandit_jax.privacy.trust import TRUST
@@ -126,6 +128,22 @@ def test_a_control_is_caught(key):
     assert not audit.passed
     assert audit.epsilon_lower > 1.05 * audit.epsilon, audit
     assert not audit.same_control_flow
+
+
+ODD = {  # what hides in the tails, or happens once in a thousand runs, is seen by millions of draws
+    "silo_local tree": "",
+    "one-sided noise": "",  # absolute values are those of a normal law
+    "noise from float32 normals": "its noise repeats .* values beyond 4 standard deviations in .*",
+    "noise left out in 0.1 %": "its noise takes the value 0, in standard deviations, .* times in .*",
+    "noise cast to float16": "its noise takes the value .* times in .*",
+    "bounded noise": "its noise is beyond 1 standard deviations .* times, a normal law .*",
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_the_law_of_noise(key, name):
+    found = noise.odd((shipped() | controls())[name].mechanism.algo.mechanism, key)
+    assert re.fullmatch(ODD[name], found), found
 
 
 def test_a_claim_in_words():

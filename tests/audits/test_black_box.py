@@ -1,8 +1,7 @@
-"""Audits of functions and of laws of noise: true claims pass, and false ones are caught by a stated margin."""
+"""Audits of functions: true claims pass, and false ones are caught by a stated margin."""
 
 import dataclasses
 import math
-import re
 from typing import Any, NamedTuple
 
 import jax
@@ -11,12 +10,9 @@ import numpy as np
 import pytest
 from helpers import refused
 
-import fedbandit_jax as fb
-from fedbandit_jax.audits import Case, noise
+from fedbandit_jax.audits import Case
 from fedbandit_jax.audits.black_box import audit
 from fedbandit_jax.privacy import gaussian_epsilon, gaussian_mu
-from fedbandit_jax.privacy.admission import BoundStatistic
-from fedbandit_jax.privacy.trust import Central
 from fedbandit_jax.report.findings import Audit, table
 
 ZERO, ONE, FEW = np.float32(0), np.float32(1), 20_000
@@ -236,48 +232,6 @@ def test_the_pair_that_shows_most_is_tested(key):
     assert not a.passed
     assert (a.which, a.statistic) == ("last user", "linear")
     assert "last user" in str(a)
-
-
-# Laws of noise by millions of its draws: what hides in the tails, or happens once in a thousand runs.
-
-
-@fb.pytree
-class Odd(Central):
-    """Noise of one of these laws, each of which has the right variance to a thousandth."""
-
-    law: int
-
-    def noise(self, key, size):
-        honest = Central.noise(self, key, size)
-        laws = {
-            "honest": honest,
-            "few bits": self.std * jax.scipy.special.ndtri((jax.random.bits(key, (size,)) >> 11) / 2**21 + 2.0**-22),
-            "once": jnp.where(jax.random.uniform(jax.random.fold_in(key, 1)) < 1e-3, 0, honest),
-            "half": honest.astype(jnp.float16).astype(jnp.float32),
-            "mixed": honest * jnp.where(jax.random.bernoulli(jax.random.fold_in(key, 1), 0.5, (size,)), 1.2, 0.75),
-        }
-        return jnp.stack(list(laws.values()))[self.law]
-
-
-SEEN = {
-    0: "",
-    1: "its noise repeats .* values beyond 4 standard deviations in .*",
-    2: "its noise takes the value 0, in standard deviations, .* times in .*",
-    3: "its noise takes the value .* times in .*",
-    4: "its noise is beyond 1 standard deviations .* times, a normal law .*",
-}
-
-
-@pytest.mark.parametrize("law", SEEN)
-def test_the_law_of_noise(key, law, monkeypatch):
-    """With a quarter of the draws, and 21 bits of noise; those of float32 normals are a control of audits."""
-    monkeypatch.setattr(noise, "DRAWS", 2**19)
-    bound = fb.privacy.Mechanism(fb.privacy.Budget(8.0, 1e-6), trust="central").bind(
-        BoundStatistic(2), n_agents=2, n_syncs=4, batch=2
-    )
-    trust = Odd(**{field.name: getattr(bound.trust, field.name) for field in dataclasses.fields(bound.trust)}, law=law)
-    found = noise.odd(dataclasses.replace(bound, trust=trust), key)
-    assert re.fullmatch(SEEN[law], found), found
 
 
 def laplace_of_one(key, x):
