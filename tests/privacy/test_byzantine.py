@@ -10,6 +10,7 @@ import pytest
 import scipy.optimize
 import scipy.stats
 from helpers import deep, refused
+from oracles.linear import Tree
 
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import certify
@@ -121,7 +122,7 @@ def test_a_release_is_the_rule_on_prefix_sums(aggregate, attack, private):
     x, y = rng.standard_normal((4, 2, D, M)) / 3, rng.random((4, 2, M))
     played = bound if private else exact
     state, keys = played.init(D), jax.random.split(jax.random.key(0), 4)
-    sums, nodes = np.zeros((M, D, D + 1)), {}
+    sums, trees = np.zeros((M, D, D + 1)), Tree()
     total, step = jax.jit(played.total), jax.jit(played.step)
     draw = jax.jit(
         lambda keys, k: jax.vmap(bound.trust.randomize, (0, 0, None, None))(keys, np.arange(M), k, np.zeros(9))
@@ -131,9 +132,8 @@ def test_a_release_is_the_rule_on_prefix_sums(aggregate, attack, private):
         statistics, state = step(keys[k - 1], jnp.int32(k), state, total(xs, ys), xs, ys)
         sums += np.einsum("bim,bjm->mij", x[k - 1], np.concatenate([x[k - 1], y[k - 1][:, None]], 1))
         silos = jax.random.split(jax.random.split(keys[k - 1])[0], M)
-        low = k & -k
-        nodes = {node: z for node, z in nodes.items() if node > low} | {low: np.asarray(draw(silos, k))}
-        sent = np.asarray(PACK(np.float32(sums))) + private * sum(nodes.values())
+        noise = trees.release(k, 0.0, np.asarray(draw(silos, k)))
+        sent = np.asarray(PACK(np.float32(sums))) + private * noise
         if attack:
             sent[1] *= -1000
         np.testing.assert_allclose(state.view, sent, rtol=1e-4, atol=2e-4)
