@@ -22,18 +22,18 @@ from __future__ import annotations
 
 import argparse
 import collections
-import multiprocessing
 import os
 import queue
 import random
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from patterns import anchors, mutated, read
 from quick import compile_quickly
@@ -42,9 +42,7 @@ from tqdm import tqdm
 TESTS = Path(__file__).resolve().parent
 PACKAGE = "fedbandit_jax"
 MINUTES = 5, 60  # after which the tests of a mistake, and of all, count as failed: some mistakes make loops endless
-FRESH = multiprocessing.get_context("forkserver")
-LIBRARIES = ("jax.numpy", "scipy.stats", "optax", "networkx", "matplotlib.pyplot", "tyro", "jaxtyping", "pytest",
-             "hypothesis", "mpmath", "dp_accounting", "sklearn.linear_model", "xarray", "beartype")  # fmt: skip
+PIPED: dict[str, Any] = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
 
 
 class Mistake(NamedTuple):
@@ -71,32 +69,17 @@ def mistakes() -> Iterator[Mistake]:
 
 def first_failure(copy: Path, tests: Sequence[str], minutes: float) -> str | None:
     """Runs tests on a copy of the repository in a process of its own: the name of the first that fails, or None."""
-    output = copy / "output.txt"
-    process = FRESH.Process(target=_pytest, args=(copy, tests, output))
-    process.start()
-    process.join(60 * minutes)
-    if process.is_alive():
-        process.kill()
-        return f"{minutes:g} minutes are over"
-    if process.exitcode in (0, 5):  # 5: nothing was collected
-        return None
-    named = re.search(r"^(?:FAILED|ERROR) (?:tests/)?([^\s\[]+)", output.read_text(errors="replace"), re.MULTILINE)
-    return named[1] if named else "the package does not import"
-
-
-def _pytest(copy: Path, tests: Sequence[str], output: Path) -> None:
-    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    os.chdir(copy)
-    os.environ["PYTHONPATH"] = str(copy)
-    sys.path.insert(0, str(copy))
-    import pytest
-
     options = ["-x", "-q", "-rfE", "--tb=line", "-m", "not slow", "-p", "no:xdist", "-p", "no:cacheprovider"]
-    code = pytest.main([*options, "--strict-markers", "--override-ini", "addopts=", *tests])
-    sys.stdout.flush()
-    os._exit(int(code))
+    command = [sys.executable, "-m", "pytest", *options, "--strict-markers", "--override-ini", "addopts=", *tests]
+    environment = os.environ | {"PYTHONPATH": str(copy)}
+    try:
+        run = subprocess.run(command, cwd=copy, env=environment, **PIPED, timeout=60 * minutes)
+    except subprocess.TimeoutExpired:
+        return f"{minutes:g} minutes are over"
+    if run.returncode in (0, 5):  # 5: nothing was collected
+        return None
+    named = re.search(r"^(?:FAILED|ERROR) (?:tests/)?([^\s\[]+)", run.stdout, re.MULTILINE)
+    return named[1] if named else "the package does not import"
 
 
 def fate(one: Mistake, file: str, wrong: str, copies: queue.Queue[Path]) -> str | None:
@@ -135,7 +118,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("MPLBACKEND", "Agg")
     compile_quickly()
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # bytecode is told apart by its second only
-    FRESH.set_forkserver_preload([*LIBRARIES])  # so that each process starts in a second
     copies: queue.Queue[Path] = queue.Queue()
     found: dict[Mistake, str | None] = {}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(asked.jobs) as pool:

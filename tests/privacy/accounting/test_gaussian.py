@@ -6,7 +6,7 @@ import dp_accounting
 import pytest
 from divergences import enumerated
 from helpers import AUTHORS, refused
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from fedbandit_jax.privacy import Budget, calibrate, gaussian_epsilon, gaussian_mu
@@ -38,7 +38,7 @@ def test_calibration_table(epsilon, delta):
         assert variance(None, adjacency) == pytest.approx(exact, rel=1e-6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, phases=[Phase.generate])  # shrinking takes minutes
 @given(
     st.floats(-9, 2).map(lambda x: 10**x),
     st.one_of(st.floats(-70, -0.01), st.floats(-3, -1e-3)).map(math.exp),
