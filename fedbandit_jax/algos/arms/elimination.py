@@ -13,7 +13,7 @@ import numpy as np
 from typing_extensions import override
 
 from fedbandit_jax.algos.arms import radius as radii
-from fedbandit_jax.algos.arms.loop import BoundElimination, epsilon_of_each
+from fedbandit_jax.algos.arms.loop import BoundElimination
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.padding import padded, room
 from fedbandit_jax.core.validate import BadValue
@@ -23,7 +23,7 @@ from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.integers import noise
 from fedbandit_jax.privacy.integers.bits import FlippedBits, FlippedSum, stretch
 from fedbandit_jax.privacy.integers.noise import Asked, Noise
-from fedbandit_jax.privacy.integers.ring import FINE, MAX_WIDTH, RingSum, on_grid
+from fedbandit_jax.privacy.integers.ring import FINE, MAX_WIDTH, RingSum, epsilon_of_each, on_grid
 from fedbandit_jax.privacy.tails import check_delta
 from fedbandit_jax.privacy.users import Users
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import math
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -18,9 +16,7 @@ from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import random, struct
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.interfaces import ArmAlgorithm, Pulls, Report, Spec
-from fedbandit_jax.privacy import tails
-from fedbandit_jax.privacy.bound import WHO_COMES
-from fedbandit_jax.privacy.integers.ring import VISITS, RingSum
+from fedbandit_jax.privacy.integers.ring import RingSum
 from fedbandit_jax.privacy.users import Users
 
 ALL = 2**30  # users of a batch that asks nobody: everyone to the horizon
@@ -50,48 +46,13 @@ class SumLoop(ArmAlgorithm):
 
     def guarantee(self) -> Certificate:
         """Returns the protocol's guarantee for the users of `spec`, each in one sum, or in `unit.visits`."""
-        protocol, unit, delta = self.protocol, self.unit, float(self.delta)
+        protocol = self.protocol
         if not struct.is_sealed(protocol):
             return no_privacy(f"nothing is proved of {type(protocol).__name__}, a user-defined protocol")
-        proof = functools.partial(_guarantee, *_frozen(protocol))
-        if unit is not None:
-            if unit.most > 1 or unit.counts > 1:
-                return no_privacy(f"nothing is proved of users in sums of arms who contribute {unit.sentence}")
-            own = epsilon_of_each(float(self.epsilon), unit.visits, protocol.noise.notion == "pure DP")
-            return self._of_user(proof(own, delta, (unit.visits,)), unit)
-        found = proof(float(self.epsilon), delta, VISITS)
-        if self.spec.n_users and found.epsilon is not None:
-            only = "one interaction, i.e. what one user did in one round; users return, and for more rounds see visits"
-            found = dataclasses.replace(found, unit=only, whole_user=False)
-        return found
-
-    def _of_user(self, found: Certificate, unit: Users) -> Certificate:
-        """Returns the certificate of a user in at most r = `unit.visits` sums, from the certificate of a user in one.
-
-        Noise of different sums is independent. A user is in at most one sum of a batch.
-        """
-        if found.claim == "none" or found.epsilon is None or found.epsilon_exact is None:
-            return found
-        r, pure, delta = unit.visits, found.notion == "pure DP", float(self.delta)
-        exact = r * found.epsilon_exact if pure else found.visits[0][2]
-        smallest = tails.smallest_delta(exact, r * self.protocol.missing)
-        who = f"one user, who contributes {unit.sentence}, as is promised: users are not told apart here"
-        if self.spec.n_users:
-            who = f"one user: all their contributions, {unit.sentence}; what is beyond is left out"
-        reason = f"noise of known law is on every sum that leaves the protocol, and each user is in {r} sums at most"
-        return dataclasses.replace(
-            found,
-            claim="certified" if smallest < delta else "none",
-            reason=reason if smallest < delta else tails.sentence(smallest, exact, delta),
-            unit=who,
-            epsilon=float(self.epsilon),
-            epsilon_exact=exact,
-            smallest_delta=smallest,
-            releases_per_user=float(r),
-            renyi=tuple((alpha, r * divergence) for alpha, divergence in found.renyi),
-            zcdp=found.zcdp and (r * found.zcdp[0], r * found.zcdp[1]),
-            visits=(),
-            not_covered=(*([WHO_COMES] if self.spec.n_users else []), *found.not_covered),
+        leaves, structure = jax.tree.flatten(protocol)
+        numbers = tuple((x.tobytes(), x.dtype.str, x.shape) for x in map(np.asarray, leaves))
+        return _guarantee(
+            structure, numbers, float(self.epsilon), float(self.delta), self.unit, bool(self.spec.n_users)
         )
 
 
@@ -233,23 +194,8 @@ class BoundAdaC(SumLoop):
         return state.shown, state.pulled
 
 
-def epsilon_of_each(epsilon: float, visits: int, pure: bool) -> float:
-    """Returns the epsilon of one of r = `visits` sums that share epsilon: epsilon / r for pure DP.
-
-    Renyi divergences of alpha epsilon^2 / 2, and rho = epsilon^2 / 2, add up to those of sqrt(r) epsilon.
-    """
-    return epsilon / (visits if pure else math.sqrt(visits))
-
-
-def _frozen(protocol: RingSum) -> tuple[Any, tuple[Any, ...]]:
-    leaves, structure = jax.tree.flatten(protocol)
-    return structure, tuple((x.tobytes(), x.dtype.str, x.shape) for x in map(np.asarray, leaves))
-
-
 @functools.lru_cache(maxsize=64)
-def _guarantee(
-    structure: Any, numbers: tuple[Any, ...], epsilon: float, delta: float, visits: tuple[int, ...]
-) -> Certificate:
+def _guarantee(structure: Any, numbers: tuple[Any, ...], *asked: Any) -> Certificate:
     # Accounting takes tens of milliseconds; runs with other seeds share the protocol.
     leaves = [np.frombuffer(held, dtype).reshape(shape) for held, dtype, shape in numbers]
-    return jax.tree.unflatten(structure, leaves).guarantee(epsilon, delta, visits)
+    return jax.tree.unflatten(structure, leaves).guarantee(*asked)

@@ -141,8 +141,8 @@ class FlippedSum(RingSum):
         return np.sqrt(np.asarray(self.users) * q * (1 - q)) * stretch(q)
 
     @override
-    def _guarantee(self, asked: list[int], epsilon: float, delta: float, visits: tuple[int, ...]) -> Certificate:
-        found = super()._guarantee(asked, epsilon, delta, visits)
+    def _guarantee(self, *asked: Any) -> Certificate:
+        found = super()._guarantee(*asked)
         return dataclasses.replace(found, not_covered=(CORRUPTED, *found.not_covered)) if self.cheats else found
 
     @override

@@ -32,7 +32,9 @@ from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.accounting.visits import PureDP, Renyi, returning
+from fedbandit_jax.privacy.bound import WHO_COMES
 from fedbandit_jax.privacy.integers.noise import Asked, Noise, ServerNoise, SumProof
+from fedbandit_jax.privacy.users import Users
 
 FINE = 2**24  # steps per unit of an exact sum, the resolution of float32 rewards near 1
 MAX_STEPS = 2**24  # largest g: float32 has every integer up to it
@@ -189,18 +191,22 @@ class RingSum:
         laws = (self.noise.law(k, n) if n and self.noise.width(k) else None for k, (n, _, _) in enumerate(sizes))
         return np.array([math.sqrt(law.variance) / steps if law else 0.0 for law, (_, steps, _) in zip(laws, sizes)])
 
-    def guarantee(self, epsilon: float, delta: float, visits: tuple[int, ...] = VISITS) -> Certificate:
-        """Returns the certificate of all batches that `admits` lets in, with each user in one of them, on the host.
+    def guarantee(self, epsilon: float, delta: float, unit: Users | None = None, again: bool = False) -> Certificate:
+        """Returns the certificate of all batches that `admits` lets in, on the host.
 
         Args:
             epsilon: the epsilon asked for; the claim is `none` if the noise spends more.
             delta: states (epsilon, delta) in addition to the noise's own notion of privacy. The claim is `none` if the
                 tails that are never drawn cost more, also for pure DP.
-            visits: numbers of different sums of one user; the certificate lists what each proves.
+            unit: bounds on the sums that one user is in, of different batches, which share epsilon. None: one sum, and
+                the certificate lists what more of them prove.
+            again: whether the environment's users return.
         """
         if not struct.is_sealed(self.noise):
             own = type(self.noise).__name__
             return no_privacy(f"{own} is of the caller's own making, and nothing is proved of it")
+        if unit is not None and (unit.most > 1 or unit.counts > 1):
+            return no_privacy(f"nothing is proved of users in sums of arms who contribute {unit.sentence}")
         if not any(self.noise.width(k) for k in range(len(self.users))):
             return no_privacy("the algorithm adds no noise")
         asked = np.flatnonzero(self.users).tolist()
@@ -208,35 +214,39 @@ class RingSum:
             reason = "nothing is released: the horizon is reached before the first batch of all arms ends"
             return Certificate(claim="certified", reason=reason, not_covered=NOT_COVERED)
         try:
-            return self._guarantee(asked, epsilon, delta, visits)
+            return self._guarantee(asked, epsilon, delta, unit, again)
         except (ValueError, ArithmeticError, IndexError) as error:  # the accountants refuse its numbers
             return no_privacy(f"nothing is proved of this noise: {error}")
 
-    def _guarantee(self, asked: list[int], epsilon: float, delta: float, visits: tuple[int, ...]) -> Certificate:
-        noise, missing, shuffled = self.noise, self.missing, float(self.noise.bits_epsilon)
-        pure = noise.notion == "pure DP"
+    def _guarantee(
+        self, asked: list[int], epsilon: float, delta: float, unit: Users | None, again: bool
+    ) -> Certificate:
+        noise, shuffled = self.noise, float(self.noise.bits_epsilon)
+        pure, r = noise.notion == "pure DP", 1 if unit is None else unit.visits
+        of_sum, missing = epsilon_of_each(epsilon, r, pure), r * self.missing
         sizes, proofs = [self._sizes(k) for k in asked], [self.proof(k) for k in asked]
         stds, bits = self.stds()[asked].tolist(), np.asarray(self.bits)[asked]
         zcdp = max((proof.zcdp for proof in proofs if proof.zcdp), default=None)
         spent = max(steps / noise.width(k) for k, (_, steps, _) in zip(asked, sizes)) + shuffled
-        exact = max(proof.pure if pure else tails.epsilon(proof.at, delta, 0.0, missing) for proof in proofs)
+        exact = max(proof.pure if pure else tails.epsilon(proof.at, delta, 0.0, self.missing) for proof in proofs)
         curve = Renyi(functools.cache(lambda alpha: max(proof.renyi(alpha) for proof in proofs)))  # asked at few orders
-        smallest, reason = tails.smallest_delta(exact, missing), ""
-        if not spent <= epsilon * (1 + ROOM):
-            reason = (
-                f"the noise is that of {noise.notion} with epsilon = {spent:g}, more than the {epsilon:g} asked for"
-            )
-        elif not smallest < delta:
-            ideal = exact if math.isfinite(exact) else min(returning(curve, delta, 1))
-            reason = tails.sentence(tails.smallest_delta(ideal, missing), ideal, delta)
         known = [curve, PureDP(exact)] if pure else [curve]
+        if unit is not None:
+            exact = r * exact if pure else of_visits(known, r, delta, self.missing)[2]
+        smallest, reason = tails.smallest_delta(exact, missing), ""
+        if not spent <= of_sum * (1 + ROOM):
+            reason = f"the noise is that of {noise.notion} with epsilon = {spent:g}, more than the {of_sum:g} asked for"
+        elif not smallest < delta:
+            ideal = exact if math.isfinite(exact) else min(returning(curve, delta, r))
+            reason = tails.sentence(tails.smallest_delta(ideal, missing), ideal, delta)
+        sums = "one sum" if unit is None else f"{r} sums at most"
         return Certificate(
             claim="none" if reason else "certified",
-            reason=reason or "noise of known law is on every sum that leaves the protocol, and each user is in one sum",
+            reason=reason or f"noise of known law is on every sum that leaves the protocol, and each user is in {sums}",
             adjacency="replace (one user's reward replaced by any other in [0, 1])",
             neighbours="replace",
-            unit="one user with one visit; for more see visits",
-            whole_user=True,
+            unit=_who(unit, again),
+            whole_user=unit is not None or not again,
             trust=noise.trust,
             trusted=noise.trusted,
             notion=noise.notion,
@@ -250,13 +260,13 @@ class RingSum:
             noise_whose="of a user's message" if noise.per_user else "of an arm's sum of rewards",
             server_noise_std=max(stds),
             releases=len(asked),
-            releases_per_user=1.0,
-            renyi=tuple((float(alpha), curve.curve(alpha)) for alpha in ORDERS),
-            zcdp=(zcdp.rho, zcdp.xi) if zcdp else None,
-            visits=tuple(of_visits(known, n, delta, missing) for n in visits),
+            releases_per_user=float(r),
+            renyi=tuple((float(alpha), r * curve.curve(alpha)) for alpha in ORDERS),
+            zcdp=(r * zcdp.rho, r * zcdp.xi) if zcdp else None,
+            visits=tuple(of_visits(known, n, delta, self.missing) for n in VISITS) if unit is None else (),
             bits_per_user=(float(bits.min()), float(bits.max())),
             wrap_probability=max(map(self._wrong, asked)),
-            not_covered=(*noise.assumes, *NOT_COVERED),
+            not_covered=(*[WHO_COMES] * (unit is not None and again), *noise.assumes, *NOT_COVERED),
         )
 
     def _wrong(self, k: int) -> float:
@@ -276,6 +286,24 @@ class RingSum:
 
     def _modulus(self, k: Array) -> Wide:
         return Wide(*(jnp.asarray(word)[k] for word in self.modulus))
+
+
+def epsilon_of_each(epsilon: float, visits: int, pure: bool) -> float:
+    """Returns the epsilon of one of r = `visits` sums that share epsilon: epsilon / r for pure DP.
+
+    Renyi divergences of alpha epsilon^2 / 2, and rho = epsilon^2 / 2, add up to those of sqrt(r) epsilon.
+    """
+    return epsilon / (visits if pure else math.sqrt(visits))
+
+
+def _who(unit: Users | None, again: bool) -> str:
+    if unit is None and again:
+        return "one interaction, i.e. what one user did in one round; users return, and for more rounds see visits"
+    if unit is None:
+        return "one user with one visit; for more see visits"
+    if again:
+        return f"one user: all their contributions, {unit.sentence}; what is beyond is left out"
+    return f"one user, who contributes {unit.sentence}, as is promised: users are not told apart here"
 
 
 def of_visits(
