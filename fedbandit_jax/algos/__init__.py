@@ -17,7 +17,7 @@ from fedbandit_jax.algos.arms.halving import SequentialHalving as SequentialHalv
 from fedbandit_jax.algos.arms.phased import PhasedIMED as PhasedIMED
 from fedbandit_jax.algos.arms.phased import PhasedKLUCB as PhasedKLUCB
 from fedbandit_jax.algos.arms.phased import regret_lower_bound as regret_lower_bound
-from fedbandit_jax.algos.arms.phased_thompson import PhasedThompson as PhasedThompson
+from fedbandit_jax.algos.arms.thompson import PhasedThompson as PhasedThompson
 from fedbandit_jax.algos.arms.thompson import ThompsonArms as ThompsonArms
 from fedbandit_jax.algos.arms.top_two import TopTwo as TopTwo
 from fedbandit_jax.algos.arms.top_two import characteristic_time as characteristic_time

@@ -33,7 +33,7 @@ from fedbandit_jax.algos import (
     TopTwo,
     TruncatedSE,
 )
-from fedbandit_jax.algos.arms.loop import AdaCState
+from fedbandit_jax.algos.arms.adac_ucb import AdaCState
 from fedbandit_jax.algos.arms.thompson import phases
 from fedbandit_jax.audits.case import Case
 from fedbandit_jax.audits.messages import by_message

@@ -263,9 +263,7 @@ class RRSE(_Integers):
 
     @override
     def radii(self, asked: Asked, sizes: np.ndarray, n_arms: int) -> np.ndarray:
-        if self.radius == "theory":
-            return self.stretch * radii.theory(sizes, 0.0, 0.0, n_arms=n_arms, p=self.failure)
-        return self.stretch * radii.exact(sizes, [None] * len(sizes), 1, n_arms=n_arms, p=self.failure)
+        return self.stretch * SE(radius=self.radius, failure=self.failure).radii(asked, sizes, n_arms)  # of bits
 
 
 class DistDPSE(_Integers):
@@ -342,6 +340,29 @@ class DPSE(_Private):
         sizes, radius = radii.epochs(self.of_sum, self.failure, spec.n_arms, horizon)
         users, asked = fitting(sizes, horizon)
         return self.bound(spec, self.protocol(asked), users, radius, round_robin=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfSums(Recipe):
+    """Base class of recipes that take their noise and trust model from a successive elimination.
+
+    Args:
+        sums: a variant of successive elimination, except `DPSE`. The default has no privacy.
+        name: label in results.
+    """
+
+    sums: SE = dataclasses.field(default=SE(), kw_only=False)
+
+    def __post_init__(self):
+        validate.instance("sums", self.sums, SE, "an fb.algos.SE, or a private variant other than DPSE")
+        compatibility.check(self.tags)
+        validate.text("name", self.name)
+
+    @property
+    def tags(self) -> Tags:
+        """Returns its tags for `privacy.compatibility`."""
+        unit = getattr(self.sums, "unit", None)
+        return tagged("unit", unit, {"unit of returning users": unit is not None})
 
 
 def batches(growth: int, horizon: int) -> np.ndarray:

@@ -9,9 +9,8 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.algos.arms.elimination import check_arms, slots
+from fedbandit_jax.algos.arms.elimination import OfSums, check_arms, slots
 from fedbandit_jax.algos.arms.loop import ALL, BoundElimination, EliminationState
-from fedbandit_jax.algos.arms.recipe import OfSums
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.core.padding import padded
 from fedbandit_jax.core.validate import BadValue

@@ -1,9 +1,9 @@
-"""The loops of multi-armed algorithms: successive elimination, and one arm at a time, by noisy sums of rewards."""
+"""Algorithms that learn noisy sums of rewards of arms, and the loop of successive elimination."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,20 +13,13 @@ from typing_extensions import override
 
 from fedbandit_jax.algos.loops.ledger import LEFT_OUT
 from fedbandit_jax.certificate import Certificate, no_privacy
-from fedbandit_jax.core import random, struct
+from fedbandit_jax.core import struct
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.interfaces import ArmAlgorithm, Pulls, Report, Spec
 from fedbandit_jax.privacy.integers.ring import RingSum
 from fedbandit_jax.privacy.users import Users
 
 ALL = 2**30  # users of a batch that asks nobody: everyone to the horizon
-
-
-class EliminationState(NamedTuple):
-    """Server of `BoundElimination` between two batches."""
-
-    active: Array  # (K,) bool, arms that may still be the best
-    shown: Array  # (K,) noisy sums of rewards of the last batch, 0 for arms that were not pulled
 
 
 @struct.pytree
@@ -54,6 +47,20 @@ class SumLoop(ArmAlgorithm):
         return _guarantee(
             structure, numbers, float(self.epsilon), float(self.delta), self.unit, bool(self.spec.n_users)
         )
+
+
+@functools.lru_cache(maxsize=64)
+def _guarantee(structure: Any, numbers: tuple[Any, ...], *asked: Any) -> Certificate:
+    # Accounting takes tens of milliseconds; runs with other seeds share the protocol.
+    leaves = [np.frombuffer(held, dtype).reshape(shape) for held, dtype, shape in numbers]
+    return jax.tree.unflatten(structure, leaves).guarantee(*asked)
+
+
+class EliminationState(NamedTuple):
+    """Server of `BoundElimination` between two batches."""
+
+    active: Array  # (K,) bool, arms that may still be the best
+    shown: Array  # (K,) noisy sums of rewards of the last batch, 0 for arms that were not pulled
 
 
 @struct.sealed
@@ -122,80 +129,3 @@ class BoundElimination(SumLoop):
     @override
     def view(self, state: EliminationState) -> tuple[Array, Array]:
         return state.shown, state.active
-
-
-class AdaCState(NamedTuple):
-    """Server of `BoundAdaC` between two batches."""
-
-    asked: Array  # (K,) int32, batches of every arm
-    sums: Array  # (K,) the noisy sum of every arm's last batch, or of all its batches
-    pulled: Array  # (K,) bool, the arm of the last batch
-    lot: Array  # (K,) lots of the arms; the least breaks ties
-    shown: Array  # (K,) the last release, 0 for other arms
-
-
-@struct.sealed
-@struct.pytree
-class BoundAdaC(SumLoop):
-    """A bound `AdaCUCB`. Tables are `padded` and have a row for every batch j = 1, ..., J of an arm."""
-
-    forgets: ClassVar[bool] = True  # whether an arm's last sum replaces the one before
-
-    times: struct.Number  # J
-    users: Any  # (J,) int32, users of an arm's j-th batch
-    radius: Any  # (J,) float32, half the width of its confidence interval, in units of reward
-
-    @property
-    def n_batches(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The most batches, K J."""
-        return self.times * self.spec.n_arms
-
-    @override
-    def init(self, key: Array, spec: Spec) -> AdaCState:
-        nothing = jnp.zeros(spec.n_arms)
-        lot = random.uniform(random.stream(key, "ties"), (spec.n_arms,))
-        return AdaCState(nothing.astype(jnp.int32), nothing, nothing > 0, lot, nothing)
-
-    def index(self, state: AdaCState) -> Array:
-        """Returns the indices (K,) of arms: upper confidence bounds, infinite for arms without users."""
-        last = jnp.maximum(state.asked - 1, 0)
-        users, radius = jnp.asarray(self.users), jnp.asarray(self.radius)
-        return jnp.where(state.asked > 0, state.sums / users[last] + radius[last], jnp.inf)
-
-    @override
-    def pulls(self, state: AdaCState, k: Array) -> Pulls:
-        index, users = self.index(state), jnp.asarray(self.users)
-        best = jnp.where(index == index.max(), state.lot, jnp.inf).argmin()
-        row = self._row(state, best)
-        return Pulls(jnp.arange(len(index)) == best, users[row], self.protocol.admits(row, users[row]), row)
-
-    def _row(self, state: AdaCState, arm: Array) -> Array:
-        return jnp.minimum(state.asked[arm], len(self.users) - 1)
-
-    @override
-    def conclude(
-        self, key: Array, k: Array, state: AdaCState, sums: Wide, entered: Array | None = None
-    ) -> tuple[AdaCState, Report]:
-        pulls = self.pulls(state, k)
-        pulled, row = pulls.active, self._row(state, pulls.active.argmax())
-        decoded = self.protocol.decode(key, row, sums)
-        report = Report(
-            rounds=1,
-            floats=pulls.users.astype(jnp.float32),
-            float_bits=jnp.asarray(self.protocol.bits)[row],
-            counts={"decodings": 1, "decoding failures": (decoded.failed & pulled).sum()},
-        )
-        shown = jnp.where(pulled, decoded.sums, 0)
-        kept = jnp.where(pulled, shown, state.sums) if self.forgets else state.sums + shown
-        return AdaCState(state.asked + pulled, kept, pulled, state.lot, shown), report
-
-    @override
-    def view(self, state: AdaCState) -> tuple[Array, Array]:
-        return state.shown, state.pulled
-
-
-@functools.lru_cache(maxsize=64)
-def _guarantee(structure: Any, numbers: tuple[Any, ...], *asked: Any) -> Certificate:
-    # Accounting takes tens of milliseconds; runs with other seeds share the protocol.
-    leaves = [np.frombuffer(held, dtype).reshape(shape) for held, dtype, shape in numbers]
-    return jax.tree.unflatten(structure, leaves).guarantee(*asked)

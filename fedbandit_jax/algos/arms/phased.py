@@ -30,8 +30,7 @@ from jax import Array
 from jaxtyping import Real
 from typing_extensions import override
 
-from fedbandit_jax.algos.arms.loop import AdaCState, BoundAdaC
-from fedbandit_jax.algos.arms.recipe import OneArm
+from fedbandit_jax.algos.arms.adac_ucb import AdaCState, BoundAdaC, OneArm
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.padding import padded
 from fedbandit_jax.core.validate import BadValue

@@ -1,7 +1,8 @@
-"""Thompson sampling of arms that is private by itself: the noise of its samples is all the noise there is.
+"""Thompson sampling of arms: on sums with noise, or private by itself, where the noise of samples is all there is.
 
-After Ou, Avella Medina & Cummings (2024), "Thompson sampling itself is differentially private". We read the abstract,
-and derived phases, calibration and proof ourselves.
+The former is `PhasedThompson`, whose samples are post-processing. The latter is `ThompsonArms`, which follows Ou,
+Avella Medina & Cummings (2024), "Thompson sampling itself is differentially private". We read the abstract, and derived
+phases, calibration and proof ourselves. They follow.
 
 *Sampler.* Arm a has had j phases with N users in all. Their rewards are rounded to integers, g steps per unit of
 reward, with the exact sum S. After a phase of any arm, the server draws S + Z for every arm. Here Z is independent
@@ -32,15 +33,17 @@ import dataclasses
 import math
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from scipy.optimize import brentq
 from typing_extensions import override
 
+from fedbandit_jax.algos.arms.adac_ucb import AdaCState, BoundAdaC, OneArm
 from fedbandit_jax.algos.arms.elimination import DELTA, check_arms
 from fedbandit_jax.certificate import Certificate, no_privacy
-from fedbandit_jax.core import struct, validate, wide
+from fedbandit_jax.core import random, struct, validate, wide
 from fedbandit_jax.core.padding import padded
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.core.wide import Wide
@@ -52,6 +55,7 @@ from fedbandit_jax.privacy.integers.noise import rounded_up
 from fedbandit_jax.privacy.integers.ring import FINE, NOT_COVERED, ROOM, sum_encoded
 
 WIDEST = 2.0**20  # largest standard deviation in steps: a float32 draw then reaches every integer below 2^23
+FIRST = 100  # least users of the first phase of an arm in `PhasedThompson`, by default
 INFLATE = ("constant", "factor")  # how the variance is raised
 
 
@@ -224,6 +228,69 @@ class ThompsonArms(Recipe):
             delta=float(self.delta),
             spec=spec,
         )
+
+
+@struct.sealed
+@struct.pytree
+class BoundPhasedThompson(BoundAdaC):
+    """A bound `PhasedThompson`. A `radius` is the standard deviation of a sample, and lots of arms are normal."""
+
+    forgets = False
+
+    @override
+    def index(self, state: AdaCState) -> Array:
+        last, users = jnp.maximum(state.asked - 1, 0), jnp.cumsum(jnp.asarray(self.users, jnp.float32))
+        sample = state.sums / (users[last] + 1) + jnp.asarray(self.radius)[last] * state.lot
+        return jnp.where(state.asked > 0, sample, jnp.inf)
+
+    @override
+    def conclude(
+        self, key: Array, k: Array, state: AdaCState, sums: Wide, entered: Array | None = None
+    ) -> tuple[AdaCState, Report]:
+        after, report = super().conclude(key, k, state, sums, entered)
+        return after._replace(lot=jax.random.normal(random.stream(key, "samples"), state.lot.shape)), report
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PhasedThompson(OneArm):
+    """Plays the arm of the largest sample from posteriors of noisy sums, in growing phases, each released once. Ours.
+
+    After each phase an arm with N users has the sample S / (N + 1) + Z. Here S is the sum of its noisy sums, and Z is
+    Gaussian with variance (c (N + 1) + V) / (N + 1)^2. V is the variance of the noise in S. Privacy is as in `OneArm`.
+
+    Args:
+        sums, name: as in `OneArm`; radii and growth of the variant are not used.
+        first: b, users of an arm's first phase. None: 60 / epsilon, or its square for local noise, at least 100 and at
+            most T / (2 K). With fewer, noise may hide the best arm for long, as it is sampled only once per phase.
+        growth: factor in [1, 16] between the users of an arm before and after a phase, which has two users or more.
+        variance: c in [1e-6, 1e6]. Rewards in [0, 1] have a variance of at most 1/4.
+
+    Raises:
+        ValueError: when bound, also if T has fewer than K b users.
+    """
+
+    first: int | None = None
+    growth: float = 1.5
+    variance: float = 0.25
+    name: str = "Phased Thompson"  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __post_init__(self):
+        if self.first is not None:
+            validate.integer("first", self.first, at_least=1)
+        check_posterior(self)
+        super().__post_init__()
+
+    @override
+    def bind(self, spec: Spec, horizon: int) -> BoundPhasedThompson:
+        first = self.first
+        if first is None:
+            needed = (60 / getattr(self.sums, "epsilon", math.inf)) ** (1 + getattr(self.sums.law, "per_user", False))
+            first = math.ceil(min(max(needed, FIRST), max(horizon / (2 * spec.n_arms), 1)))
+        sizes = np.maximum(phases(first, self.growth, horizon, spec.n_arms), 2)  # as a shuffler needs
+        _, fields = self.released(spec, horizon, sizes)
+        users, noise = np.cumsum(sizes) + 1.0, np.cumsum(fields["protocol"].stds()[: len(sizes)] ** 2)
+        radius = np.sqrt(self.variance * users + noise) / users
+        return BoundPhasedThompson(radius=padded(radius.astype(np.float32)), **fields)
 
 
 def check_posterior(recipe: Any) -> None:

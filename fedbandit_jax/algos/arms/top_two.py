@@ -37,7 +37,8 @@ from jaxtyping import Real
 from scipy import optimize
 from typing_extensions import override
 
-from fedbandit_jax.algos.arms.loop import ALL, AdaCState
+from fedbandit_jax.algos.arms.adac_ucb import AdaCState
+from fedbandit_jax.algos.arms.loop import ALL
 from fedbandit_jax.algos.arms.phased import LEAST, TOP, BoundMoments, InPhases, divergence
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.validate import BadValue

@@ -16,9 +16,8 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.arms import radius as radii
-from fedbandit_jax.algos.arms.elimination import RRSE, batches
+from fedbandit_jax.algos.arms.elimination import RRSE, OfSums, batches
 from fedbandit_jax.algos.arms.loop import BoundElimination
-from fedbandit_jax.algos.arms.recipe import OfSums
 from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.padding import padded
