@@ -62,18 +62,11 @@ class _Elimination(Recipe):
         return dict(epsilon=math.inf, delta=DELTA)
 
     def bound(
-        self, spec: Spec, protocol: RingSum, users: np.ndarray, radius: np.ndarray, round_robin: bool = False
-    ) -> BoundElimination:
-        """Returns the algorithm with tables (S, K + 1) of users and radii."""
-        return BoundElimination(
-            **self.promised(protocol),
-            protocol=protocol,
-            spec=spec,
-            n_batches=len(users),
-            users=padded(users),
-            radius=padded(radius.astype(np.float32)),
-            round_robin=round_robin,
-        )
+        self, spec: Spec, protocol: RingSum, users: np.ndarray, radius: np.ndarray, **more: Any
+    ) -> dict[str, Any]:
+        """Returns the fields of a `BoundElimination` with tables (S, K + 1) of users and radii."""
+        fields = dict(n_batches=len(users), users=padded(users), radius=padded(radius.astype(np.float32)))
+        return self.promised(protocol) | fields | dict(protocol=protocol, spec=spec, round_robin=False) | more
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -209,7 +202,8 @@ class SE(_Elimination):
         sizes = batches(self.growth, horizon)
         users, asked = fitting(np.tile(sizes[:, None], spec.n_arms + 1), horizon)
         made_for = self.asked(spec.n_arms * len(sizes), horizon)
-        return self.bound(spec, self.protocol(made_for, asked), users, self.radii(made_for, sizes, spec.n_arms))
+        protocol, radius = self.protocol(made_for, asked), self.radii(made_for, sizes, spec.n_arms)
+        return BoundElimination(**self.bound(spec, protocol, users, radius))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -339,7 +333,7 @@ class DPSE(_Private):
         check_arms(str(self.name), spec.n_arms, horizon)
         sizes, radius = radii.epochs(self.of_sum, self.failure, spec.n_arms, horizon)
         users, asked = fitting(sizes, horizon)
-        return self.bound(spec, self.protocol(asked), users, radius, round_robin=True)
+        return BoundElimination(**self.bound(spec, self.protocol(asked), users, radius, round_robin=True))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,6 @@ from typing_extensions import override
 from fedbandit_jax.algos.arms.elimination import OfSums, check_arms, slots
 from fedbandit_jax.algos.arms.loop import ALL, BoundElimination, EliminationState
 from fedbandit_jax.core import random, struct, validate
-from fedbandit_jax.core.padding import padded
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Pulls, Spec
 
@@ -84,13 +83,5 @@ class SequentialHalving(OfSums):
         sizes = np.array([budget // n_rounds // n for n in arms[:-1]])
         protocol = self.sums.protocol(self.sums.asked(sum(arms[:-1]), horizon), slots(sizes))
         users = np.tile(sizes[:, None], spec.n_arms + 1).astype(np.int32)
-        return BoundHalving(
-            **self.sums.promised(protocol),
-            protocol=protocol,
-            spec=spec,
-            n_batches=n_rounds + 1,
-            users=padded(users),
-            radius=padded(np.zeros(users.shape, np.float32)),
-            round_robin=False,
-            spent=int(np.sum(sizes * arms[:-1])),
-        )
+        more = dict(n_batches=n_rounds + 1, spent=int(np.sum(sizes * arms[:-1])))
+        return BoundHalving(**self.sums.bound(spec, protocol, users, np.zeros(users.shape), **more))
