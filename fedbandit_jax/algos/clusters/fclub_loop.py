@@ -104,12 +104,12 @@ class BoundFCLUB(SeatedAlgorithm):
 
     alpha_1: struct.Number  # factor of the distance above which links are cut
     alpha_2: struct.Number  # factor of the distance below which local clusters merge
-    rho: struct.Number  # bound on the norm of the noise of a prefix sum
+    rho: struct.Number  # bound on the norm of the noise of a prefix sum, 0 without noise
     noise: Replanted | None  # the trees that draw the noise, None without privacy
     shifts: bool = struct.static()  # whether every upload adds 3 rho I
     upload: struct.Number  # U if counts are compared, ln U if determinants are
     download: struct.Number  # D or ln D, likewise
-    vector: struct.Number  # bound on ||h||, the noise of one local cluster on sum x y
+    vector: struct.Number  # bound on ||h||, the noise of one local cluster on sum x y, 0 without noise
     max_uploads: struct.Number  # largest number of uploads of a tree
     spec: Spec = struct.static()  # of the environment that it is bound to
     counts: bool = struct.static()  # whether uploads and downloads compare counts of rounds, not determinants
@@ -153,13 +153,9 @@ class BoundFCLUB(SeatedAlgorithm):
     def index(self, key: Array, t: Array, state: FCLUBState, user: Array, contexts: Array) -> Array:
         slot = state.clusters.local[self.seats.seat(user)]
         local, sharing = state.local, state.clusters.sharing[state.clusters.group[slot]]
-        if self.noise is None:
-            low, high, kappa = self.regularization, self.regularization, 0.0
-        else:
-            low = self.regularization + self.rho * (local.shift[slot] - sharing)
-            high = self.regularization + self.rho * (local.shift[slot] + sharing)
-            kappa = sharing * self.vector / jnp.sqrt(low)
-        beta = self.width(local.count[slot], low, high, kappa)
+        low = self.regularization + self.rho * (local.shift[slot] - sharing)
+        high = self.regularization + self.rho * (local.shift[slot] + sharing)
+        beta = self.width(local.count[slot], low, high, sharing * self.vector / jnp.sqrt(low))
         return seats.upper_bounds(contexts, local.inverse[slot], local.theta[slot], beta)
 
     @override
@@ -388,8 +384,7 @@ class BoundFCLUB(SeatedAlgorithm):
         )
 
     def _held(self, sums: Array, count: Array, shift: Array) -> tuple[Held, Array]:
-        ridge = self.regularization if self.noise is None else self.regularization + self.rho * shift
-        found = seats.estimate(sums, ridge)
+        found = seats.estimate(sums, self.regularization + self.rho * shift)
         return Held(sums, count, shift, found.inverse, found.theta, found.log_det), found.ok
 
     def _trace(self, inverse: Array, sums: Array) -> Array:
