@@ -43,9 +43,9 @@ class Raw(NamedTuple):
     `raw` lists it. `Certificate.through` states what remains of the claim.
     """
 
-    claim: Claim  # the strongest claim of a run with this access
     why: str  # a clause that says what is read, and why the stronger claim fails
     seen: str  # what an adversary may learn from it
+    claim: Claim = "none"  # the strongest claim of a run with this access
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -141,13 +141,13 @@ class GossipFedUCB(NetworkRecipe):
     Reference: Dubey & Pentland (2020), Section 4.2, Algorithm 3, Theorem 2 and Remark 5.
     """
 
-    policies = LogDetUCB, "an fb.algos.LogDetUCB"
     said = ("cliques of agents",)
 
     policy: LogDetUCB = LogDetUCB()
     schedule: LogDet = LogDet()
 
     def __post_init__(self):
+        validate.instance("policy", self.policy, LogDetUCB, "an fb.algos.LogDetUCB")
         if not isinstance(self.schedule, LogDet):
             must = "must be fb.schedules.LogDet(...), as agents without a controller know no other"
             raise BadType("schedule", must, self.schedule)

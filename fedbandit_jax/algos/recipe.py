@@ -39,7 +39,6 @@ class PolicyRecipe(Recipe):
     """
 
     said: ClassVar[tuple[str, ...]] = ()  # tags of the class, see `privacy.compatibility`
-    policies: ClassVar[tuple[Any, str]] = Policy, "an fb.Policy"  # what `policy` may be, and in words
 
     policy: Policy
     schedule: Schedule | int
@@ -47,7 +46,7 @@ class PolicyRecipe(Recipe):
     name: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self):
-        validate.instance("policy", self.policy, *self.policies)
+        validate.instance("policy", self.policy, Policy, "an fb.Policy")
         schedule, privacy = schedules.as_schedule(self.schedule), as_mechanism(self.privacy)
         object.__setattr__(self, "schedule", schedule)
         object.__setattr__(self, "privacy", privacy)

@@ -22,7 +22,6 @@ Since = Int[Array, ""] | Int[Array, " M"]
 Asked = Bool[Array, ""] | Bool[Array, " M"]
 READS = ("nothing", "log_det", "users")  # values of `BoundSchedule.reads`
 LEAKS = Raw(
-    claim="none",
     why="the schedule leaks: whether a silo asks for a synchronisation depends on its users' data without noise (Zhou "
     "& Chowdhury 2024, Example 3.1), so no epsilon holds",
     seen="when silos ask for synchronisations, and which of them",

@@ -30,12 +30,10 @@ from fedbandit_jax.interfaces import Partition, Report, Spec, Status
 from fedbandit_jax.privacy.packing import packed_size
 
 RAW_CLUSTERS = Raw(
-    claim="none",
     why="which users are in one local cluster is found from raw estimates, and seen",
     seen="which users are in one local cluster, which the server finds from raw estimates",
 )
 RAW_UPLOADS = Raw(
-    claim="none",
     why="when a local cluster uploads depends on the determinant of raw statistics",
     seen="when a local cluster uploads, which depends on the determinant of raw statistics",
 )

@@ -23,20 +23,17 @@ LEARNS_IN_BATCH = Raw(
 )
 
 SCORES_TOGETHER = Raw(
-    claim="none",
     why="the policy scores the users of all agents at once (it overrides `indices` or `prepare`), so that what "
     "one user is recommended may depend on what others are offered",
     seen="recommendations to other users of the same round",
 )
 
 CALLS_HOST = Raw(
-    claim="none",
     why="the policy calls the host, so that its arms may depend on anything",
     seen="all that the policy exchanges with the host",
 )
 
 LEARNS_TOGETHER = Raw(
-    claim="none",
     why="a user-defined policy learns inside the batch, from the raw rewards of the users of all silos",
     seen="actions inside a batch, which use raw statistics of all silos",
 )
