@@ -9,7 +9,6 @@ more than c = 1 / (1 - 2 q) = (e^epsilon + 1) / (e^epsilon - 1).
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -19,7 +18,6 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import random, struct, wide
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.core.wide import Wide
@@ -140,10 +138,10 @@ class FlippedSum(RingSum):
         q = np.asarray(self.noise.size, np.float64)
         return np.sqrt(np.asarray(self.users) * q * (1 - q)) * stretch(q)
 
+    @property
     @override
-    def _guarantee(self, *asked: Any) -> Certificate:
-        found = super()._guarantee(*asked)
-        return dataclasses.replace(found, not_covered=(CORRUPTED, *found.not_covered)) if self.cheats else found
+    def not_covered(self) -> tuple[str, ...]:
+        return (*[CORRUPTED] * self.cheats, *super().not_covered)
 
     @override
     def _wrong(self, k: int) -> float:

@@ -185,6 +185,11 @@ class RingSum:
         asked = [(k, self._sizes(k)[0]) for k in np.flatnonzero(self.users).tolist()]
         return max((self.noise.missing(k, n, shares=self.messages) for k, n in asked), default=0.0)
 
+    @property
+    def not_covered(self) -> tuple[str, ...]:
+        """What the certificate does not cover."""
+        return (*self.noise.assumes, *NOT_COVERED)
+
     def stds(self) -> np.ndarray:
         """Returns standard deviations (S,) of the noise on a sum, in units of reward; 0 in a batch that asks nobody."""
         sizes = [self._sizes(k) for k in range(len(self.users))]
@@ -266,7 +271,7 @@ class RingSum:
             visits=tuple(of_visits(known, n, delta, self.missing) for n in VISITS) if unit is None else (),
             bits_per_user=(float(bits.min()), float(bits.max())),
             wrap_probability=max(map(self._wrong, asked)),
-            not_covered=(*[WHO_COMES] * (unit is not None and again), *noise.assumes, *NOT_COVERED),
+            not_covered=(*[WHO_COMES] * (unit is not None and again), *self.not_covered),
         )
 
     def _wrong(self, k: int) -> float:
