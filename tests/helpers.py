@@ -254,12 +254,6 @@ def workload(memory, n):
     return np.where(ages >= 0, memory.decay ** np.maximum(ages, 0), 0.0)
 
 
-def scripted(contexts, answers, means):
-    """A script whose answers and means may be no numbers, which `fb.envs.script` refuses."""
-    whole = [np.where(np.isfinite(table), table, 2.0) for table in (answers, means)]
-    return replace(fb.envs.script(contexts, *whole), answers=np.float32(answers), means=np.float32(means))
-
-
 def in_chunks(monkeypatch, n):
     """Runs are cut into so many chunks, which do not grow if they are soon over."""
     for name, number in (("CHUNKS", n), ("CHUNK_SECONDS", 0), ("CHUNK_WORK", 0)):

@@ -6,7 +6,6 @@ from collections import deque
 import networkx as nx
 import numpy as np
 import pytest
-from helpers import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,21 +95,3 @@ def test_equal_graphs_are_covered_once():
     assert network(one, 2) is network(other, 2)
     assert network(one, 2) is not network(one, 3)
     assert network(nx.path_graph(9), 2) is not network(one, 2)
-
-
-STRANGE = [
-    *(nx.DiGraph([(0, 1)]), nx.MultiGraph([(0, 1)]), nx.empty_graph(1), nx.Graph([(1, 2)]), nx.Graph([("a", 1)])),
-    *(nx.Graph([(0.0, 1.0), (1.0, 2)]), nx.Graph([(False, True)]), nx.Graph([(0, 1), (1, 1)])),
-    nx.Graph([(0, 1), (2, 3)]),
-]
-
-
-@pytest.mark.parametrize(
-    ("graph", "gamma", "argument"),
-    [*((graph, 1, "graph") for graph in STRANGE), (make("line", 3), 3, "gamma"), (nx.empty_graph(3), 2, "gamma")],
-)
-def test_bad_input(graph, gamma, argument):
-    with refused(argument):
-        network(graph, gamma)
-    with refused("name"):
-        make("torus", 4)

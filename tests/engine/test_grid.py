@@ -1,5 +1,9 @@
-"""Sweeps over environments, or over what makes them, beside those over algorithms. What is wrong: test_refusals.py."""
+"""Sweeps over environments, or over what makes them, beside those over algorithms; and parameters that are replaced.
 
+What is wrong: tests/test_refusals.py.
+"""
+
+import dataclasses
 import functools
 import itertools
 import json
@@ -7,7 +11,7 @@ import json
 import jax
 import numpy as np
 import pytest
-from helpers import ENV, PLAIN, PRIVATE
+from helpers import BUDGET, ENV, PLAIN, PRIVATE, refused
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import prepare
@@ -95,3 +99,44 @@ def test_programs_have_few_configurations(monkeypatch):
     groups = set_up(points, run).groups
     assert [len(group) for group in groups] == [2, 2, 1]
     assert [label for group in groups for label in group] == [*points]
+
+
+@pytest.mark.parametrize(
+    ("algo", "changes", "name"),
+    [
+        (PRIVATE, {"privacy": None}, "UCB"),
+        (PRIVATE, {"epsilon": 2.0}, "Private-FedLinUCB"),
+        (fb.algos.Federated(name="mine"), {"policy": fb.algos.Greedy()}, "mine"),
+        (fb.algos.FCLUB(BUDGET), {"budget": None}, "FCLUB-DC"),
+        (fb.algos.homo_dc(BUDGET), {"alpha_1": 1.0}, "CDP-FCLUB-DC"),
+        (fb.algos.LinUCB(), {"failure": 0.2}, "LinUCB"),
+    ],
+)
+def test_a_name_does_not_outlive_what_it_says(algo, changes, name):
+    assert algo.replace(**changes).name == name
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Agents(fb.algos.Federated):
+    n_agents: int = 5
+
+
+def test_what_is_replaced():
+    """A part before its parameters, and a parameter of two parts by its path."""
+    budget = fb.privacy.Budget(1.0, 1e-3)
+    changed = PRIVATE.replace(epsilon=2.0, budget=budget, exploration_scale=0.3, policy=fb.algos.UCB(failure=0.2))
+    assert changed.privacy.budget == fb.privacy.Budget(2.0, 1e-3)
+    assert changed.policy == fb.algos.UCB(failure=0.2, exploration_scale=0.3)
+    for part in ("grouping", "policy"):
+        changed = GROUPED.replace(**{f"{part}.theta_norm": 0.7})
+        assert getattr(changed, part).theta_norm == 0.7
+        assert dataclasses.replace(changed, **{part: getattr(GROUPED, part)}) == GROUPED
+    (one,) = expand(gap, {"own": Agents()}, {"env.n_agents": [2], "algo.n_agents": [7]}).values()
+    assert (one.env.spec.n_agents, one.algo.n_agents) == (2, 7)
+    with refused("grid"):  # whose?
+        expand(gap, {"own": Agents()}, {"n_agents": [2, 3]})
+    for name in ("epsilon", "budget.epsilon", "privacy.budget.epsilon"):
+        assert PRIVATE.takes(name)
+        assert PRIVATE.replace(**{name: 2.0}).privacy == fb.privacy.Mechanism(dataclasses.replace(BUDGET, epsilon=2.0))
+    for algo in (PLAIN, fb.algos.LinUCB()):
+        assert not algo.takes("epsilon")

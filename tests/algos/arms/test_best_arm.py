@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from four_arms import ARMS, HORIZON
-from helpers import deep, refused
+from helpers import deep
 from oracles import arms as oracles
 from scipy import optimize, stats
 
@@ -198,6 +198,3 @@ def test_characteristic_times_fall_with_epsilon():
     assert A.characteristic_time([0.5, 0.6], 1e-4) == pytest.approx(2 / (1e-4 * 0.1), rel=1e-2)
     times = [A.characteristic_time([0.5, 0.6, 0.2], epsilon) for epsilon in (0.01, 0.1, 1.0, 10.0, math.inf)]
     assert times == sorted(times, reverse=True)
-    for wrong in ([0.5, 0.5], [0.5], [0.5, 1.0]):
-        with refused("means"):
-            A.characteristic_time(wrong, 1.0)

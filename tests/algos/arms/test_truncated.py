@@ -19,9 +19,6 @@ from fedbandit_jax.privacy.behaviour import fault
 from fedbandit_jax.privacy.integers.noise import Asked, LocalNoise, PolyaNoise, ServerNoise
 
 A = fb.algos
-PARETO = fb.envs.arms(means=[0.1, 1.0, 0.2, 0.15], rewards="pareto", shape=[3.0, 8.0, 2.2, 3.0])
-LIES = fb.envs.contaminate(PARETO, share=0.01, favoured=2)
-MOMENT = 1.03  # above E X^2 of all four
 
 
 @pytest.mark.parametrize("order", [1.5, 2.0, 4.0])

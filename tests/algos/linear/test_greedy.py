@@ -3,7 +3,6 @@
 import jax
 import numpy as np
 import pytest
-from helpers import refused
 
 import fedbandit_jax as fb
 
@@ -59,12 +58,6 @@ def test_thompsons_ridge_grows_with_the_noise():
     for c, ridge in ((0.0, 1.5), (2.0, 1.5), (8.0, 4.0)):
         belief = jax.jit(A.Thompson(regularization=1.5, shrinkage=c).update)(0, None, released)
         np.testing.assert_allclose(belief.mean, bias / (np.diag(gram).clip(0) + ridge), rtol=1e-5)
-
-
-@pytest.mark.parametrize(("argument", "change"), [("policy", dict(policy=A.UCB())), ("schedule", dict(schedule=7))])
-def test_only_greedy_play_is_patient(argument, change):
-    with refused(argument):
-        greedy().replace(**change).patient(GAP.spec, 100)
 
 
 @pytest.mark.slow
