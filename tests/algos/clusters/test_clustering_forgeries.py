@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import deep
-from scripted_users import draws, population
+from scripted_users import draws, population, scan
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.clusters.fclub_loop import RAW_CLUSTERS, RAW_UPLOADS
@@ -42,23 +42,9 @@ def test_leaks_say_what_is_read(bound):
 # --- Trees show no more than what they were calibrated for, however long and however often they are asked ---
 
 
-def shown(bound, key, horizon, n_users=8):
-    """Of a run of that many rounds: uploads after every round by seat, tree in use, what was released last."""
-    given = draws(0, n_users, horizon=horizon)
-    spec = population(n_users, 3)
-
-    @jax.jit
-    def run(rows):
-        def one(state, row):
-            t, user, x, y = row
-            state, _ = bound.begin(key, t, state)
-            state, _ = bound.serve(key, t, state, user, x[0], y[0])
-            return state, (state.uploads, state.tree, state.released)
-
-        return jax.lax.scan(one, bound.init(key, spec), rows)[1]
-
-    rows = jnp.arange(horizon), given.users, given.contexts, given.rewards
-    return map(np.asarray, run(rows))
+def uses(state, report):
+    """Uploads of every seat so far, the tree in use, and what was released last."""
+    return state.uploads, state.tree, state.released
 
 
 @pytest.mark.parametrize(
@@ -77,7 +63,7 @@ def test_trees_are_not_overdrawn(key, change, options):
     bound = dataclasses.replace(HONEST, **options).bind(SPEC, T)
     bound = bound.replace(**{name: type(getattr(bound, name))(value) for name, value in change.items()})
     assert certify(bound).claim == "certified"
-    uploads, tree, released = shown(bound, key, 4 * T)
+    uploads, tree, released = map(np.asarray, scan(bound, key, *draws(0, 8, horizon=4 * T), spec=SPEC, told=uses)[2])
     n_phases = bound.noise.n_phases
     assert n_phases == 4
     assert tree.max() <= n_phases
@@ -157,29 +143,26 @@ OTHERS = [A.AsyncFederated(schedule=2), A.Grouped(grouping=A.Together(), schedul
 @pytest.mark.parametrize("algo", deep([*ALGOS, *OTHERS], keep={0, 2, 5}), ids=lambda algo: algo.name)
 def test_strangers_leave_nothing(key, algo):
     """Not even where some seats are empty."""
-    spec, given = population(8, 3), draws(0, 8, horizon=40)
-    bound = algo.bind(spec, 60)
+    given = draws(0, 8, horizon=41)
+    bound = algo.bind(SPEC, 60)
+    state, _ = scan(bound, key, *(rows[:40] for rows in given), spec=SPEC)[-1]
 
     @jax.jit
-    def served(state, t, user, x, y):
-        state, _ = bound.begin(key, t, state)
-        return state, *bound.serve(key, t, state, user, x, y)
+    def served(user):
+        before, _ = bound.begin(key, 40, state)
+        return before, *bound.serve(key, 40, before, user, given.contexts[40, 0], jnp.float32(1))
 
-    state = jax.jit(bound.init, static_argnums=1)(key, spec)
-    for t in range(40):
-        _, state, _ = served(state, t, given.users[t], given.contexts[t, 0], given.rewards[t, 0])
-    before, after, report = served(state, 40, np.int32(8), given.contexts[0, 0], np.float32(1))
+    before, after, report = served(np.int32(8))
     jax.tree.map(np.testing.assert_array_equal, before, after)
     assert report.status == 0
-    _, other, _ = served(state, 40, np.int32(7), given.contexts[0, 0], np.float32(1))
+    _, other, _ = served(np.int32(7))
     assert not all(jax.tree.leaves(jax.tree.map(np.array_equal, before, other)))
 
 
 def test_private_sums_move_no_more_than_by_one_user(key):
     """For any features and any reward, also of those who break their promises."""
-    spec = population(8, 3)
-    bound = ALGOS[4].bind(spec, 60)
-    state, _ = jax.jit(lambda: bound.begin(key, 0, bound.init(key, spec)))()
+    bound = ALGOS[4].bind(SPEC, 60)
+    state, _ = jax.jit(lambda: bound.begin(key, 0, bound.init(key, SPEC)))()
     sums = jax.jit(lambda x, y: bound.serve(key, 0, state, 0, x, y)[0].sums.sum(0))
     limit = np.sqrt(matrix_sensitivity_sq("zero_out"))
     weights = np.array([[np.sqrt(2), 1, 1, 1], [1, np.sqrt(2), 1, 1], [1, 1, np.sqrt(2), 1]])
