@@ -40,7 +40,7 @@ def play(means, horizon, rule, add_up, turns, *, round_robin=False):
             return np.array(regret), batches
         for a in arms:
             asked[a] += 1
-        sums = {a: add_up(len(batches) + 1, a, asked[a], users) for a in arms}
+        sums = {a: add_up(len(batches) + 1, a, asked[a], users) for a in sorted(arms)}
         try:
             left, then = rule.send(sums)
         except StopIteration as stop:
@@ -49,13 +49,19 @@ def play(means, horizon, rule, add_up, turns, *, round_robin=False):
         arms, users = left, then
 
 
-def elimination(active, size, radius):
-    """Algorithm 1 of Chowdhury & Zhou (2023), lines 4-16, with batches of size(b, n) users of each of n arms."""
+def elimination(active, size, radius, entered):
+    """Algorithm 1 of Chowdhury & Zhou (2023), lines 4-16, with batches of size(b, n) users of each of n arms.
+
+    Of these the rewards of entered[b, arm] are in the sum. The interval is as much wider as they are fewer.
+    """
     for b in itertools.count(1):
         n, beta = size(b, len(active)), radius(b, len(active))
         sums = yield active, n
-        best = max(sums[a] / n - beta for a in active)
-        active = [a for a in active if sums[a] / n + beta >= best]
+        counts = {a: entered[b, a] for a in active}
+        means = {a: sums[a] / max(m, 1) for a, m in counts.items()}
+        width = {a: beta * n / m if m else math.inf for a, m in counts.items()}
+        best = max(means[a] - width[a] for a in active)
+        active = [a for a in active if means[a] + width[a] >= best]
         if len(active) == 1:
             return active[0]
     raise AssertionError("there is always a next batch")

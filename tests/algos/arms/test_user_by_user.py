@@ -15,6 +15,7 @@ from helpers import deep
 from oracles import arms as oracles
 
 import fedbandit_jax as fb
+from fedbandit_jax.algos.loops.ledger import LEFT_OUT
 from fedbandit_jax.core import random, wide
 from fedbandit_jax.privacy import samplers, tails
 from fedbandit_jax.privacy.accounting.shuffling import relaxed_secagg
@@ -23,6 +24,7 @@ A = fb.algos
 PARETO = fb.envs.arms(means=[0.1, 1.0, 0.2, 0.15], rewards="pareto", shape=[3.0, 8.0, 2.2, 3.0])
 LIES = fb.envs.contaminate(PARETO, share=0.01, favoured=2)
 CUT = fb.envs.arms(means=[0.1, 0.95, 0.5, 0.9])  # for DP-SE: two arms are left, and the second epoch is cut
+BACK = fb.envs.returning(ARMS, 500)  # in the last batches nobody enters
 HEAVY = dict(moment=1.03)  # above E X^2 of all four
 PURE = A.DistDPSE(1.0)
 
@@ -34,6 +36,7 @@ class Drawn(NamedTuple):
     uniforms: np.ndarray  # for rounding to a grid
     coins: np.ndarray  # for rounding to a bit
     words: np.ndarray  # for flips of bits
+    who: np.ndarray  # came, of those who return
 
 
 def drawn(runner, key):
@@ -41,13 +44,14 @@ def drawn(runner, key):
     world = env.init(random.stream(key, "world"))
 
     def of_block(k, arm, index):
-        source, own, flips = (
+        source, own, flips, came = (
             jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(random.stream(key, name), k), arm), index)
-            for name in ("users", "choices", "shares")
+            for name in ("users", "choices", "shares", "who")
         )
+        who = env.comers(came, size) if runner.enforces else jnp.zeros(size, jnp.int32)
         rewards = jnp.concatenate(env.answers(source, world, arm, size))
         uniforms = random.unit(jnp.concatenate(random.bits(own, size // 2)))
-        return Drawn(rewards, uniforms, random.uniform(own, (size,)), jax.random.bits(flips, (size,)))
+        return Drawn(rewards, uniforms, random.uniform(own, (size,)), jax.random.bits(flips, (size,)), who)
 
     blocks = -(-HORIZON // 2 // size)  # of the longest batch that two arms can have
     every = np.indices((runner.n_steps, env.spec.n_arms, blocks)).reshape(3, -1)
@@ -93,7 +97,9 @@ class Server:
 
     def __init__(self, algo, runner, key):
         self.sums = getattr(algo, "sums", algo)  # the variant of elimination whose noise it has
-        self.title, self.epsilon = getattr(self.sums, "title", ""), getattr(self.sums, "epsilon", math.inf)
+        self.title, self.unit = getattr(self.sums, "title", ""), getattr(self.sums, "unit", None)
+        self.epsilon = getattr(self.sums, "epsilon", math.inf) / (self.unit.visits if self.unit else 1)
+        self.came, self.entered = {}, {}  # the batches that a user is in, and how many rewards by (batch, arm)
         self.bound, self.users = runner.algo, drawn(runner, key)
         self.level = np.asarray(self.bound.level) if isinstance(algo, A.TruncatedSE) else None
         self.flips = 1 / (1 + math.exp(self.epsilon)) if isinstance(self.sums, A.RRSE) else None
@@ -117,10 +123,20 @@ class Server:
         found = self.draw(self.names[b - 1], *parameters)
         return wide.to_int(found) if isinstance(found, wide.Wide) else np.asarray(found).astype(object)
 
+    def enter(self, b, arm, who):
+        """Whose rewards enter: one user after the other, at most once in a batch."""
+        enters = np.ones(len(who), bool)
+        for i, user in enumerate(who.tolist() if self.unit else ()):
+            mine = self.came.setdefault(user, [])
+            enters[i] = len(mine) < self.unit.visits and all(b - other >= self.unit.apart for other in mine)
+            mine += [b] * bool(enters[i])
+        self.entered[b, arm] = int(enters.sum())
+        return enters
+
     def add_up(self, b, arm, j, n):
-        rewards, uniforms, coins, words = (x[b - 1, arm, :n] for x in self.users)
+        rewards, uniforms, coins, words, who = (x[b - 1, arm, :n] for x in self.users)
         x = rewards if self.level is None else rewards / (2 * self.level[b - 1]) + np.float32(0.5)
-        x, law = x.clip(0, 1), self.law(n)
+        x, law = np.where(self.enter(b, arm, who), x.clip(0, 1), np.float32(0)), self.law(n)
         if self.flips is not None:
             spared = np.isinf(rewards) & (self.sums.corrupted == "messages")
             flipped = (words < math.ceil(np.float32(self.flips) * 2**32)) & ~spared
@@ -274,7 +290,7 @@ def rule_of(algo, server, lots, turns):
     if type(algo) in INDEX:
         index = functools.partial(INDEX[type(algo)], bound, server)
         return oracles.one_arm_at_a_time(index, size, lots, forgets=isinstance(algo, A.AdaCUCB))
-    return oracles.elimination(turns, *eliminating(algo, server))
+    return oracles.elimination(turns, *eliminating(algo, server), server.entered)
 
 
 RUNS: list[Any] = [  # an algorithm, and perhaps its environment and the users of a block
@@ -289,10 +305,12 @@ RUNS: list[Any] = [  # an algorithm, and perhaps its environment and the users o
     (A.ThompsonArms(1.0, first=30),),
     (A.TopTwo(PURE),),
     (A.SequentialHalving(PURE, budget=4_000),),
+    (algorithm("Dist-DP-SE", 60.0, unit=fb.privacy.Users(3, per_batch=1, apart=2)), BACK),
 ]
 DEFAULT = len(RUNS)
 RUNS += [
     (algorithm("SE", growth=4),),
+    (algorithm("Dist-DP-SE", 8.0, unit=fb.privacy.Users(4, per_batch=1)), BACK),
     *((algorithm(name, 2.0 if name == "LDP-SE" else 1.0),) for name in RINGS if name != "Dist-RDP-SE"),
     (algorithm("Dist-DP-SE", 2.0, growth=4), ARMS, 2**16),
     (algorithm("Dist-RDP-SE", radius="exact"),),
@@ -339,6 +357,7 @@ def test_user_by_user(key, algo, env, block):
             "decodings": len(batch.arms),
             "decoding failures": server.failures[k + 1],
             "eliminations": len(batch.arms) - len(batch.left),
+            LEFT_OUT: users - sum(server.entered[k + 1, a] for a in batch.arms),
         }.items():
             totals[name] = totals.get(name, 0) + more
         for name, curve in curves.items():
@@ -347,6 +366,7 @@ def test_user_by_user(key, algo, env, block):
         np.testing.assert_allclose(counters[name], curve, rtol=1e-6, err_msg=name)  # Shuffle's bits exceed float32
     for left in states[len(batches) :]:  # the last batch does not fit: nothing is released, nothing is learned
         jax.tree.map(np.testing.assert_array_equal, left, states[len(batches) - 1])
+    assert 0 < totals[LEFT_OUT] < HORIZON or env is not BACK
     assert len({arm for batch in batches for arm in batch.arms}) == server.k
     assert one_arm or totals["eliminations"] > 0
     if hasattr(bound, "recommend"):
