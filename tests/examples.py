@@ -69,7 +69,7 @@ LINEAR, ASYNC = "algos/linear/test_oracle.py::test_{}", "algos/linear/test_async
 SERVER = LINEAR.format("algorithms_with_a_server")
 GOSSIP_UCB, GOSSIP = (
     "algos/linear/test_gossip.py::test_algorithm_3",
-    "algos/linear/test_gossip.py::test_every_message",
+    "algos/linear/test_gossip.py::test_what_is_heard",
 )
 PHASED = "algos/linear/test_phased.py::test_dp_dpe"
 CLUSTERING, GROUPED = "algos/clusters/test_clustering.py", "algos/clusters/test_grouped.py"

@@ -147,32 +147,22 @@ def gossip_fed_ucb(
 
 
 def released_gossip(env, graph, gamma, horizon, rounds, regularization, beta, *, noise=None, response=float):
-    """Agents who act on what all silos within gamma hops released after these rounds, message by message.
+    """Regret (T,) of agents who act on what all silos within gamma hops released after these rounds, gamma rounds ago.
 
     `beta(i, t)` is the width of agent i, `regularization[i]` its lambda, and `noise(i, k)`, (d, d + 1), the noise of
-    the k-th prefix sum that silo i releases, k = 1, 2, .... Returns regret (T,) of all agents, and a Counter of hops.
+    the k-th prefix sum that silo i releases, k = 1, 2, ....
     """
     m, d = env.spec.n_agents, env.spec.dim
-    exact, used = np.zeros((m, d, d + 1)), np.zeros((m, d, d + 1))
-    mail, regret, sent = Mail(graph, gamma), np.zeros(horizon), []
+    heard = [sorted(nx.single_source_shortest_path_length(graph, i, gamma)) for i in range(m)]
+    exact, used, released, regret = np.zeros((m, d, d + 1)), np.zeros((m, d, d + 1)), {}, np.zeros(horizon)
     for t in range(horizon):
-        mail.deliver()
-        for born in sent:
-            if born + gamma == t:  # everybody has heard now of whom they will ever hear
-                for i in range(m):
-                    found = mail.received(i, "data", 0, born, range(m))
-                    assert {one.sender for one in found} == set(nx.single_source_shortest_path_length(graph, i, gamma))
-                    used[i] = sum(one.release for one in found)
+        if t - gamma in released:
+            used = [sum(released[t - gamma][j] for j in heard[i]) for i in range(m)]
         for i in range(m):
             contexts, v = env.contexts[t, i].astype(float), used[i][:, :d] + regularization[i] * np.eye(d)
             a = argmax_ucb(contexts, v, used[i][:, d], beta(i, t))
             regret[t] += env.means[t, i].max() - env.means[t, i, a]
             exact[i] += np.outer(contexts[a], np.append(contexts[a], response(env.answers[t, i, a])))
         if t + 1 in rounds:
-            sent.append(t)
-            for i in range(m):
-                release = exact[i] + (0 if noise is None else noise(i, len(sent)))
-                mail.broadcast(i, Message("data", i, 0, t, release))
-    while mail.wire:
-        mail.deliver()
-    return regret, mail.transmissions
+            released[t] = [exact[i] + (0 if noise is None else noise(i, len(released) + 1)) for i in range(m)]
+    return regret
