@@ -105,20 +105,6 @@ def by_lot(key, t, n_arms, n_agents):
     return lots.best(choices, jnp.zeros((n_arms, n_agents)))
 
 
-def by_batches(bound, offers, answers, key):
-    """Yields state and report after every batch of agents who have one arm, answered by `answers` (T, M, 1)."""
-    learn, arms = jax.jit(bound.learn), jnp.zeros(answers.shape[1], jnp.int32)
-    end = jax.jit(lambda k, state, local, records: bound.sync(key, k, state, local, bound.gather(records)))
-    state = jax.jit(bound.init, static_argnums=1)(key, bound.spec)
-    for k in range(len(offers) // bound.batch):
-        local, records = bound.download(state, offers[k * bound.batch]), []
-        for t in range(k * bound.batch, (k + 1) * bound.batch):
-            local, record = learn(jnp.int32(t), local, offers[t], arms, jnp.float32(answers[t, :, 0]))
-            records.append(record)
-        state, report = end(jnp.int32(k), state, local, jax.tree.map(lambda *x: np.stack(x), *records))
-        yield state, report
-
-
 def silent(bound):
     """The same bound private algorithm, with a trust model that adds no noise."""
     trust = bound.mechanism.trust

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import Told, arrivals, by_batches, deep, silent, within_ball
+from helpers import Told, arrivals, deep, silent, within_ball
 
 import fedbandit_jax as fb
 from fedbandit_jax import networks
@@ -46,13 +46,17 @@ LATE, LATE_USERS = fb.envs.delay(newcomers(script()), L, "geometric"), fb.envs.d
 LATE_EVERYWHERE = fb.envs.delay(everywhere(script()), L)
 
 
-def played(algo, env, key):
-    """The bound algorithm, states and reports after every batch of agents who have one arm, and what arrives when."""
-    bound, keys = algo.bind(env.spec, T), jax.random.split(key, T)
+def played(algo, env, more=None, **what):
+    """The bound algorithm without noise, its run, and what its state holds after 0, 1, ..., T rounds.
+
+    Rounds within a batch see the state before it.
+    """
+    bound = algo.bind(env.spec, T)
     bound = bound if getattr(bound.mechanism.trust, "on_grid", False) else silent(bound)
-    offers = [env.observe(keys[t], None, t)[0] for t in range(T)]
-    states, reports = zip(*by_batches(bound, offers, getattr(env, "env", env).answers, key))
-    return bound, states, reports, [np.asarray(offer.arrives) for offer in offers]
+    reads = {name: lambda now, read=read: read(now.state) for name, read in what.items()}
+    ends = {f"end of {name}": fb.record.final(read) for name, read in reads.items()}
+    run = ex.simulate(env, bound, horizon=T, seeds=1, record={**reads, **ends, **(more or {})})
+    return bound, run, {name: np.concatenate([run.records[f][0] for f in (name, f"end of {name}")]) for name in what}
 
 
 def ends_of(bound):
@@ -111,21 +115,20 @@ def mechanism(unit):
         keep={2, 5, 9, 14, 18},
     ),
 )
-def test_silos_leave_out_the_rest(kind, unit, key):
+def test_silos_leave_out_the_rest(kind, unit):
     env, common = script(), dict(policy=Told(), schedule=B if kind == "fixed" else GROWING, privacy=mechanism(unit))
     env = everywhere(env) if unit in TOGETHER else env
     gossip = kind == "gossip"
     algo = A.Gossip(graph=networks.make("line", M), **common) if gossip else A.Federated(**common)
-    bound, states, reports, _ = played(algo, env, key)
-    ends, state = ends_of(bound), states[-1]
+    sums = (lambda state: state.sent) if gossip else lambda state: state.ledger.mechanism.view
+    bound, run, after = played(algo, env, sums=sums, count=lambda state: state.belief[..., 1])
+    ends, every = ends_of(bound), slice(bound.batch - 1, None, bound.batch)
     enters, until = entering(env.users, np.cumsum(ends) - ends, unit), np.flatnonzero(ends).max() + 1
     assert 0 < enters.sum() < enters.size
-    left_out = [int(report.counts[LEFT_OUT]) for report in reports]
-    np.testing.assert_array_equal(left_out, (~enters).sum(1).reshape(-1, bound.batch).sum(1))
+    np.testing.assert_array_equal(run.counts[LEFT_OUT][0, every], (~enters).sum(1).cumsum()[every])
     rows, counts = (rows_of(env) * enters[..., None, None])[:until].sum(0), enters[:until].sum(0)
-    found, told = (state.sent, bound.hears @ counts) if gossip else (state.ledger.mechanism.view, counts.sum())
-    np.testing.assert_allclose(found, rows if gossip else rows.sum(0), atol=2e-5)
-    np.testing.assert_array_equal(state.belief[..., 1], told)
+    np.testing.assert_allclose(after["sums"][-1], rows if gossip else rows.sum(0), atol=2e-5)
+    np.testing.assert_array_equal(after["count"][-1], bound.hears @ counts if gossip else counts.sum())
 
 
 @pytest.mark.parametrize(("kind", "unit"), deep(list(itertools.product(["agents", "streams"], UNITS[:3])), keep={2, 5}))
@@ -165,20 +168,20 @@ def test_users_are_told_apart_where_contexts_could_be_drawn():
 
 
 @pytest.mark.parametrize(("env", "schedule"), [(LATE, B), (LATE, GROWING), (LATE_USERS, B), (LATE_EVERYWHERE, B)])
-def test_rewards_enter_the_batch_in_which_they_arrive(env, schedule, key):
+def test_rewards_enter_the_batch_in_which_they_arrive(env, schedule):
     """Of users who may contribute once, the first reward that arrives enters, whoever came in between."""
     unit, again = P.Users(1, silos="together" if env.spec.silos > 1 else 1), env.spec.n_users > 0
     privacy = P.Mechanism(BUDGET, "blt", unit=unit if again else None)
-    bound, states, _, places = played(A.Federated(policy=A.Greedy(), schedule=schedule, privacy=privacy), env, key)
-    which, silos, ends = arrivals(places), np.arange(M), ends_of(bound)
+    algo, places = A.Federated(policy=A.Greedy(), schedule=schedule, privacy=privacy), lambda now: now.offered.arrives
+    bound, run, after = played(algo, env, {"places": places}, sums=lambda state: state.ledger.mechanism.sums.high)
+    which, silos, ends = arrivals(run.records["places"][0]), np.arange(M), ends_of(bound)
     enters = which >= 0
     if again:
         users = np.where(enters, env.env.users[which, silos], -1 - np.arange(T)[:, None])
         enters &= entering(users, np.cumsum(ends) - ends, unit)
     ends = np.flatnonzero(ends) + 1
     expected, _ = sent(rows_of(env.env)[which, silos] * enters[..., None, None], ends)
-    found = [states[end // bound.batch - 1].ledger.mechanism.sums.high for end in ends]
-    np.testing.assert_allclose(found, expected.sum(1), atol=2e-5)
+    np.testing.assert_allclose(after["sums"][ends], expected.sum(1), atol=2e-5)
     assert np.abs(expected[-1].sum(0)).max() > (1 if env.spec.silos == 1 else 0.5)
 
 
@@ -211,31 +214,27 @@ SENT = [
 
 
 @pytest.mark.parametrize(("schedule", "trust", "dropouts", "resends"), deep(SENT, keep={0, 1, 2, 3, 4}))
-def test_what_is_sent_and_when(key, schedule, trust, dropouts, resends):
+def test_what_is_sent_and_when(schedule, trust, dropouts, resends):
     """What a silo that was away could not send comes with its next message, or never; too few release nothing."""
     privacy = P.Mechanism(BUDGET, "input_perturbation", trust, dropouts=int(dropouts), resends=resends)
     algo = A.Federated(policy=A.Greedy(), schedule=schedule, privacy=privacy)
-    bound, states, reports, _ = played(algo, AWAY, key)
+    read = dict(view=lambda state: state.ledger.mechanism.view, sums=lambda state: state.ledger.mechanism.sums.high)
+    bound, run, after = played(algo, AWAY, **read)
     ends, needed = np.flatnonzero(ends_of(bound)) + 1, M - dropouts if trust == "secagg" else 0
     expected, held = sent(rows_of(AWAY.env), ends, AWAY.away, needed, resends)
     expected, there = expected.sum(1), (~AWAY.away[ends - 1]).sum(1)
     assert (there < M).any()
     assert np.abs(held).max() > 0 or not resends
-    last = ends // bound.batch - 1
-    np.testing.assert_array_equal([int(reports[k].counts[MISSED]) for k in last], M - there)
-    at = [states[k].ledger.mechanism for k in last]
-    if trust == "secagg":
+    np.testing.assert_array_equal(np.diff(run.counts[MISSED][0, ends - 1], prepend=0), M - there)
+    if trust == "secagg":  # whose sums are reset with every message
         assert (there < needed).any()
-        std, views = (
-            bound.mechanism.stds().max(),
-            np.array([one.view for one in at]),
-        )  # sums are reset with every message
-        assert np.abs(views - expected).max() < 6 * std
+        views = after["view"][ends]
+        assert np.abs(views - expected).max() < 6 * bound.mechanism.stds().max()
         same = np.concatenate([[False], there[1:] < needed])
         np.testing.assert_array_equal(views[same], views[np.flatnonzero(same) - 1])
         assert (np.abs(np.diff(views, axis=0)).max((1, 2)) > 0)[there[1:] >= needed].all()
     else:
-        np.testing.assert_allclose([one.sums.high for one in at], expected, atol=2e-5)
+        np.testing.assert_allclose(after["sums"][ends], expected, atol=2e-5)
 
 
 def test_what_is_sent_is_counted_in_whole_numbers():
