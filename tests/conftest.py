@@ -1,4 +1,4 @@
-"""pytest settings that all tests share: a cache of compiled programs, quick compilation, and a small script."""
+"""pytest settings that all tests share: a cache of compiled programs, and quick compilation."""
 
 import atexit
 import gc
@@ -10,7 +10,6 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # workers inherit it; thread
 
 import jax
 import pytest
-from helpers import random_script
 from hypothesis import settings
 from quick import compile_quickly
 
@@ -75,9 +74,3 @@ def key():
 def same_noise(monkeypatch):
     """Lets all that a test simulates draw the same privacy noise, whatever it is called and wherever it runs."""
     monkeypatch.setattr(prepare, "salt", lambda *marks: ())
-
-
-@pytest.fixture
-def script():
-    """A small random script: T=60 rounds, M=3 agents, K=7 arms, d=4."""
-    return random_script(7, (60, 3, 7, 4), [0.6, -0.5, 0.3, 0.2])

@@ -124,13 +124,13 @@ def test_warnings_of_other_families():
             certificate().among(wrong)
 
 
-def test_batches_of_one_round_cannot_be_forged(script):
+def test_batches_of_one_round_cannot_be_forged():
     """A run in longer batches keeps its leak, and a mechanism is bound to batches of one size."""
     algo = PRIVATE.replace(schedule=1, learns_in_batch=True)
-    bound = algo.replace(schedule=2).bind(script.spec, 20)
+    bound = algo.replace(schedule=2).bind(UNIT, 20)
     assert dataclasses.replace(bound, batch=1).guarantee().claim == "none"
     own = type("Own", (type(bound.policy),), {})
-    mine = dataclasses.replace(algo.bind(script.spec, 20), policy=fb.pytree(own)(**vars(bound.policy)))
+    mine = dataclasses.replace(algo.bind(UNIT, 20), policy=fb.pytree(own)(**vars(bound.policy)))
     assert mine.guarantee().claim == "none"  # a policy of one's own may score all users at once when it prepares
 
 
