@@ -5,25 +5,12 @@ agent sends the k-th noisy sum over all its rounds, and the server adds up the l
 arrays [sum of x x' | sum of x y] without the regulariser.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
-
-
-@dataclass
-class Trace:
-    """What happened."""
-
-    arms: np.ndarray  # (T,)
-    margins: np.ndarray  # (T,) best index minus second best
-    uploads: np.ndarray  # (T,) 1 in rounds after which the agent uploads
-    gaps: np.ndarray  # (T,) how close the test of the trigger was, inf without one
-    server: np.ndarray  # (T, d, d + 1) the server's sum after every round
-    counts: np.ndarray  # (T,) rounds in this sum
+from oracles.clustering import Trace
 
 
 def async_fed_lin_ucb(draws, n_agents, *, beta, ridge, trigger, noise=None, project=False):
-    """Plays all rounds.
+    """Plays all rounds; the trace also has the server's sum after every round, and the rounds in it, `counts`.
 
     Args:
         draws: who comes, what is offered, what every arm pays.
@@ -39,7 +26,8 @@ def async_fed_lin_ucb(draws, n_agents, *, beta, ridge, trigger, noise=None, proj
     server, known = nothing.copy(), [nothing] * n_agents  # known[m]: downloaded by agent m (without lambda I)
     buffers, totals, shown = ([nothing] * n_agents for _ in range(3))
     own, sent, k = np.zeros((3, n_agents), int)
-    trace = Trace(*np.zeros((4, horizon)), np.zeros((horizon, d, d + 1)), np.zeros(horizon))
+    trace = Trace(horizon, n_agents)
+    trace.server, trace.counts = np.zeros((horizon, d, d + 1)), np.zeros(horizon)
     for t, (m, contexts, rewards) in enumerate(zip(draws.users, draws.contexts.astype(float), draws.rewards)):
         gram, bias = known[m][:, :d], known[m][:, d]
         if project:
@@ -65,9 +53,8 @@ def async_fed_lin_ucb(draws, n_agents, *, beta, ridge, trigger, noise=None, proj
                 server, shown[m] = server - shown[m] + message, message
             buffers[m], sent[m], known[m] = nothing, own[m], server  # lines 11-13
         ranked = sorted(index, reverse=True)
-        row = arm, ranked[0] - ranked[1], asks, gap, server, sent.sum()
-        for kept, one in zip(vars(trace).values(), row):
-            kept[t] = one
+        trace.arms[t], trace.margins[t], trace.uploads[t], trace.gaps[t] = arm, ranked[0] - ranked[1], asks, gap
+        trace.server[t], trace.counts[t] = server, sent.sum()
     return trace
 
 

@@ -54,8 +54,7 @@ def play(bound, key, *given, spec=SPEC):
 
 def compare(played, trace, *, uploads):
     """As long as no decision was close; `uploads` is how many there must be at least."""
-    close = np.flatnonzero((trace.margins < 1e-4) | (trace.gaps < 1e-4))
-    end = int(close[0]) if len(close) else len(trace.arms)
+    end = trace.safe()
     arms, sent, server, counts, _ = (np.asarray(x)[:end] for x in played)
     assert end >= 0.6 * len(trace.arms)
     np.testing.assert_array_equal(arms, trace.arms[:end])
