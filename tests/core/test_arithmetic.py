@@ -12,28 +12,22 @@ from helpers import ENV, PLAIN, PRIVATE, One, refused, simulate
 from fedbandit_jax.core import backend
 from fedbandit_jax.core.programs import side_effect
 
-
-def test_64_bits_and_keys_of_another_generator():
-    for algo in (PRIVATE, PLAIN, One()):
-        with jax.enable_x64(True), refused("jax_enable_x64", True):
-            simulate(algo=algo)
-    with jax.enable_x64(True), refused("jax_enable_x64", True):
-        PRIVATE.certificate(ENV.spec, 4)
-    key = jax.random.key(0, impl="threefry2x32")
-    with jax.default_prng_impl("rbg"), refused("jax_default_prng_impl", "rbg"):
-        simulate(key=key)
+SETTINGS = [
+    *(("jax_enable_x64", True), ("jax_default_prng_impl", "rbg"), ("jax_disable_jit", True)),
+    *(("jax_numpy_dtype_promotion", "strict"), ("jax_numpy_rank_promotion", "raise")),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("jax_disable_jit", True), ("jax_numpy_dtype_promotion", "strict"), ("jax_numpy_rank_promotion", "raise")],
-)
-def test_strict_settings(name, value):
-    before = getattr(jax.config, name)
+@pytest.mark.parametrize(("name", "value"), SETTINGS)
+def test_settings(name, value):
+    before, key = getattr(jax.config, name), jax.random.key(0, impl="threefry2x32")
     jax.config.update(name, value)
     try:
+        for algo in (PRIVATE, PLAIN, One()):
+            with refused(name, value):
+                simulate(algo=algo, key=key)
         with refused(name, value):
-            simulate()
+            PRIVATE.certificate(ENV.spec, 4)
     finally:
         jax.config.update(name, before)
 
