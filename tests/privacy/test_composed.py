@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 from helpers import AUTHORS, Bias, refused, released
 from honest import BATCH, BUDGET, HORIZON, SPEC, BoundOffice, Office, changed, federated, honest, nosy, of, subclass
-from test_forgeries import claimed_of, scores_together
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.loops.server import ServerLoop
 from fedbandit_jax.algos.policies.ucb import BoundUCB
 from fedbandit_jax.audits.messages import Messages, by_message
 from fedbandit_jax.core import struct
@@ -167,92 +165,12 @@ def test_a_user_defined_policy_in_gossip():
     assert (certify(ucb).claim, certify(ucb.replace(policy=of(Wide, ucb.policy))).claim) == ("certified", "none")
 
 
-# Disguises: what tells the host one thing and a program another, or looks like a part of ours.
-
-
-class Says(type):
-    """A metaclass by which a class has the methods of its parent, as it says."""
-
-    def __getattribute__(cls, name):
-        return getattr(fb.Policy, name) if name == "indices" else super().__getattribute__(name)
-
-
-class Equals(type):
-    """A metaclass by which a class equals all others."""
-
-    def __eq__(cls, other):
-        return True
-
-    def __hash__(cls):
-        return hash(ServerLoop)
-
-
-def with_policy(policy):
-    return changed(honest("tree"), "", policy=policy)
-
-
-def with_field(name):
-    """A policy with a field of the name of a method, which nothing declares at the class."""
-    kind = type("Own", (fb.algos.Thompson,), {"__annotations__": {name: object}, name: fb.static()})
-    return with_policy(fb.pytree(kind)(**{name: scores_together}))
-
-
-def with_lookup(self, name):
-    return scores_together if name == "indices" else object.__getattribute__(self, name)
-
-
-def a_loop(**words):
-    """A loop that claims what an honest one may."""
-    kind = words.pop("metaclass", type)(
-        "Own", (ServerLoop,), {"guarantee": lambda self: certify(honest("tree")), **words}
-    )
-    clone = object.__new__(struct.node(kind))
-    vars(clone).update(vars(honest("tree")))
-    return clone
-
-
-def sealed(value):
-    """What says that it is of this package, and seals itself."""
-    struct.sealed(type(value))
-    return value
-
-
-def lying(name):
-    return {"__module__": f"fedbandit_jax.{name}"}
-
-
-DISGUISES = {
-    "a field that hides a method": lambda: with_field("indices"),
-    "a field that hides what is prepared": lambda: with_field("prepare"),
-    "attributes that are looked up otherwise": lambda: with_policy(
-        subclass(fb.algos.Thompson, __getattribute__=with_lookup)()
-    ),
-    "attributes that are made up": lambda: with_policy(subclass(fb.algos.Thompson, __getattr__=with_lookup)()),
-    "attributes in another dictionary": lambda: with_policy(subclass(fb.algos.Thompson, __dict__={})()),
-    "a class that says what it inherits": lambda: with_policy(
-        fb.pytree(Says("Own", (fb.algos.Thompson,), {"indices": lambda self, *given: scores_together(*given)}))()
-    ),
-    "a loop that equals a sealed one": lambda: a_loop(metaclass=Equals),
-    "a loop of the same name": lambda: a_loop(__module__=ServerLoop.__module__, __qualname__="ServerLoop"),
-    "a loop that seals itself": lambda: sealed(a_loop(**lying("algos"))),
-    "a policy that seals itself": lambda: with_policy(
-        sealed(subclass(fb.algos.Thompson, indices=lambda self, *given: scores_together(*given), **lying("algos"))())
-    ),
-    "a sealed loop's name": lambda: sealed(a_loop(__module__=ServerLoop.__module__, __qualname__="ServerLoop")),
-}
-
-
-@pytest.mark.parametrize("what", DISGUISES)
-def test_disguised_parts(what):
-    assert not claimed_of(DISGUISES[what])
-
-
 def test_parts_with_our_names_are_named():
     """A class says what module it is from, and its author what it is called."""
-    words = {**lying("algos.policies.greedy"), "__qualname__": "Thompson"}
+    words = {"__module__": "fedbandit_jax.algos.policies.greedy", "__qualname__": "Thompson"}
     policy = fb.pytree(type("Thompson", (fb.algos.Thompson,), words))()
     rule = {"contribution": lambda self, x, y, seen: (1.0, y), "__repr__": lambda self: "Linear()"}
-    statistic = type("Linear", (fb.privacy.Statistic,), {**lying("privacy"), **rule})()
+    statistic = type("Linear", (fb.privacy.Statistic,), {"__module__": "fedbandit_jax.privacy", **rule})()
     found = certify(federated(policy=policy, statistic=statistic, trust="central").bind(SPEC, HORIZON))
     assert set(found.user_defined) == {"policy: Thompson", "rule: Linear"}
     assert not struct.shipped(policy)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import deep
-from honest import HONEST, BoundOffice, changed, honest, nosy, quiet, subclass
+from honest import HONEST, BoundOffice, changed, honest, nosy, quiet
 from measured import measured
 
 import fedbandit_jax as fb
@@ -393,9 +393,40 @@ def missing(bound):
     return put(bound, "mechanism.statistic", dataclasses.replace(bound.mechanism.statistic, drops=True))
 
 
-def with_policy(parent=fb.algos.Thompson, learns_in_batch=False, **methods):
-    policy = subclass(parent, **methods)()
+def with_policy(parent=fb.algos.Thompson, learns_in_batch=False, metaclass=type, seals=False, **methods):
+    """A policy of a subclass, which may seal itself."""
+    kind = fb.pytree(metaclass("Own", (parent,), methods))
+    policy = (struct.sealed(kind) if seals else kind)()
     return lambda bound: changed(bound, "", policy=policy, learns_in_batch=learns_in_batch)
+
+
+def as_loop(metaclass=type, seals=False, **words):
+    """A loop that claims what the honest one may."""
+
+    def forge(bound):
+        kind = metaclass("Own", (type(bound),), {"guarantee": lambda self: certify(bound), **words})
+        clone = object.__new__(struct.node(struct.sealed(kind) if seals else kind))
+        vars(clone).update(vars(bound))
+        return clone
+
+    return forge
+
+
+class Says(type):
+    """A metaclass by which a class has the methods of its parent, as it says."""
+
+    def __getattribute__(cls, name):
+        return getattr(fb.Policy, name) if name == "indices" else super().__getattribute__(name)
+
+
+class Equals(type):
+    """A metaclass by which a class equals all others."""
+
+    def __eq__(cls, other):
+        return True
+
+    def __hash__(cls):
+        return hash(type(honest("tree")))
 
 
 def rounds(*ends):
@@ -405,6 +436,19 @@ def rounds(*ends):
 def scores_together(key, t, prepared, offered):
     """Scores the users of all agents at once."""
     return (offered.contexts.sum(0) @ jnp.ones(2))[:, None] + jnp.zeros(4)
+
+
+def together(self, *given):
+    return scores_together(*given)
+
+
+def hidden(name):
+    """A field of the name of a method, which nothing declares at the class."""
+    return {"__annotations__": {name: object}, name: fb.static(default_factory=lambda: scores_together)}
+
+
+def looked_up(self, name):
+    return scores_together if name == "indices" else object.__getattribute__(self, name)
 
 
 def asks(self, key, t, belief, contexts):
@@ -448,7 +492,9 @@ LINEAR = fb.privacy.Linear()
 
 POOLS = "learns inside the batch, from the raw rewards of the users of all silos"
 INTEGERS, TOGETHER = "bounds of contributions must be integers >= 1", "scores the users of all agents"
-UNBOUND = "fields that no recipe binds"
+UNBOUND, OWN_LOOP = "fields that no recipe binds", "is a user-defined algorithm"
+HIDES, OURS = "whose methods are not those of its class", {"__module__": "fedbandit_jax.algos"}
+SAME = {"__module__": type(honest("tree")).__module__, "__qualname__": type(honest("tree")).__qualname__}
 LEAKS, DECIDED = "the schedule leaks", "its noise is for sizes fixed in advance"
 ADAPTIVE = honest("tested").schedule
 BELOW = dataclasses.replace(fb.schedules.Every(40).bind(None), batch=np.int32(-40))
@@ -498,13 +544,24 @@ NAMED = {  # what is done to an example, and why nothing is claimed, or the epsi
     "a common count of one silo": ("gossip", counts_alone, "do not count together"),
     "a common count of absent silos": ("together", missing, "do not count together"),
     "visits beyond full batches": ("regulars", at("mechanism.users.per_batch", 2), "must divide"),
-    "scores of all users": ("tree", with_policy(indices=lambda self, *given: scores_together(*given)), TOGETHER),
+    "scores of all users": ("tree", with_policy(indices=together), TOGETHER),
     "scores of the first users": ("central", with_policy(prepare=first), TOGETHER),
     "a policy that pools a batch": ("tree", with_policy(fb.algos.UCB, True, learn=pools), POOLS),
     "a policy that learns": ("tree", with_policy(learns_in_batch=True), POOLS),
     "a policy that calls the host": ("tree", with_policy(index=asks), "the policy calls the host"),
-    "an algorithm that delegates": ("tree", lambda bound: Delegates(inner=bound), "is a user-defined algorithm"),
-    "an algorithm in disguise": ("tree", disguised, "is a user-defined algorithm"),
+    "a policy that seals itself": ("tree", with_policy(seals=True, indices=together, **OURS), TOGETHER),
+    "a field that hides a method": ("tree", with_policy(**hidden("indices")), HIDES),
+    "a field that hides what is prepared": ("tree", with_policy(**hidden("prepare")), HIDES),
+    "attributes that are looked up otherwise": ("tree", with_policy(__getattribute__=looked_up), HIDES),
+    "attributes that are made up": ("tree", with_policy(__getattr__=looked_up), HIDES),
+    "attributes in another dictionary": ("tree", with_policy(__dict__={}), HIDES),
+    "a class that says what it inherits": ("tree", with_policy(metaclass=Says, indices=together), HIDES),
+    "a loop that equals a sealed one": ("tree", as_loop(metaclass=Equals), OWN_LOOP),
+    "a loop of the same name": ("tree", as_loop(**SAME), OWN_LOOP),
+    "a loop that seals itself": ("tree", as_loop(seals=True, **OURS), OWN_LOOP),
+    "a sealed loop's name": ("tree", as_loop(seals=True, **SAME), OWN_LOOP),
+    "an algorithm that delegates": ("tree", lambda bound: Delegates(inner=bound), OWN_LOOP),
+    "an algorithm in disguise": ("tree", disguised, OWN_LOOP),
     "a release put in later": ("tree", at("mechanism.release", LATER), "was put in after binding"),
 }
 
