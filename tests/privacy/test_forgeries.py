@@ -530,7 +530,7 @@ NAMED = {  # what is done to an example, and why nothing is claimed, or the epsi
     "a schedule that reads log det": ("tested", at("schedule", nosy(reads="log_det")), LEAKS),
     "a schedule that changes its mind": ("tested", at("schedule", MINDS), LEAKS),
     "no visits": ("tree", loud(visits=0), INTEGERS),
-    "no visits to sums of arms": ("DP-SE", at("unit", put(fb.privacy.Users(1, 1), "visits", 0)), "ZeroDivisionError"),
+    "no visits to sums of arms": ("DP-SE", at("unit", put(fb.privacy.Users(1, 1), "visits", 0)), "division by zero"),
     "a table of two axes": ("Dist-CDP-SE", at("protocol.users", lambda users: np.stack([users, users])), UNBOUND),
     "two deltas": ("tree", at("mechanism.delta", np.full(2, 0.1)), UNBOUND),
     "no adjacency": ("tree", at("mechanism.adjacency", ""), "adjacency must be one of"),
