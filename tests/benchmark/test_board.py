@@ -144,7 +144,7 @@ FORGED = [  # fields of a row
     dict(cells={"moon": dataclasses.replace(made("mine", 0.9).cells["returning"], task="moon")}),
     dict(cells={"returning": made("mine", 0.9).cells["dropout"]}),
 ]
-NUMBERS = (np.full(16, np.nan), np.full(16, np.inf), np.full(16, -1.0), np.ones(15), np.zeros(0))
+NUMBERS = (np.full(16, np.nan), np.full(16, np.inf), np.r_[-1.0, np.ones(15)], np.ones(15), np.zeros(0))
 FORGED_CELLS = [  # of the first cell; the first two would beat whoever pays nothing for privacy, and have no S
     *(dict(regret=np.zeros(16)), dict(uniform=np.ones(16), reference=np.ones(16))),
     *({name: wrong} for name in ("regret", "uniform", "reference") for wrong in NUMBERS),

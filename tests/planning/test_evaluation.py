@@ -184,6 +184,7 @@ def test_what_is_printed(rng, key):
     env, algos = logged(log), {"plain": fb.algos.fed_lin_ucb(schedule=10)}
     values = fb.off_policy(env, algos, horizon=40, key=key, seeds=2, level=0.9, progress=False)
     found, text = values["plain"], str(values)
+    assert "Values(plain)" in repr(values)
     assert "90 % intervals" in text
     assert env.fit.sentence in text
     assert f"{found.doubly_robust.mean:.4f} ({found.doubly_robust.low:.4f}" in text

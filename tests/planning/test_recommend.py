@@ -160,6 +160,9 @@ def test_only_the_trust_model_with_the_least_noise_is_simulated(fake):
 
 def test_it_prints_what_it_found(fake):
     text = str(found := plan())
+    for one, label in ((found, found.best.label), (found.best, found.best.label)):
+        assert label in repr(one)
+        assert len(repr(one)) < 1000
     assert "M = 3 silos, K = 4 arms, d = 3, T = 64 rounds" in text
     assert f"recommended: {found.best.label}" in text
     assert "secagg: it needs trust in secure aggregation" in text
