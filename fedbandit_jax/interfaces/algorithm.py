@@ -19,13 +19,21 @@ from fedbandit_jax.interfaces.environment import Round, Spec
 
 
 class Report(NamedTuple):
-    """Communication cost of a synchronisation, and status bits of the learner after it."""
+    """Communication cost of a synchronisation, and status bits of the learner after it.
 
-    rounds: Int[Array, ""] | int = 0  # rounds of communication
-    floats: Num[Array, ""] | Num[Array, " 2"] | int = 0  # numbers that all agents send and receive, or both separately
-    float_bits: Num[Array, ""] | Num[Array, " 2"] | int = 32  # bits of each of these numbers, shaped like `floats`
-    status: Int[Array, ""] | int = 0  # `Status` bits of the seed
-    counts: Mapping[str, Num[Array, ""] | int] = {}  # further counters by name, for `Result.counts`
+    Attributes:
+        rounds: rounds of communication.
+        floats: numbers that all agents send and receive, together or as a pair.
+        float_bits: bits of each of these numbers, shaped like `floats`.
+        status: `Status` bits of the seed.
+        counts: further counters by name, for `Result.counts`.
+    """
+
+    rounds: Int[Array, ""] | int = 0
+    floats: Num[Array, ""] | Num[Array, " 2"] | int = 0
+    float_bits: Num[Array, ""] | Num[Array, " 2"] | int = 32
+    status: Int[Array, ""] | int = 0
+    counts: Mapping[str, Num[Array, ""] | int] = {}
 
 
 class Metrics(NamedTuple):

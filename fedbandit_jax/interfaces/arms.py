@@ -30,12 +30,19 @@ class ArmEnvironment(Environment, Protocol):
 
 
 class Pulls(NamedTuple):
-    """The arms and users of a batch of a multi-armed algorithm."""
+    """The arms and users of a batch of a multi-armed algorithm.
 
-    active: Bool[Array, " K"]  # which arms are pulled
-    users: Int[Array, ""]  # how many users pull each of these arms
-    asked: Bool[Array, ""]  # whether rewards are collected and the batch concluded
-    row: Int[Array, ""] | None = None  # replaces the batch's number k in `collect`, if not None
+    Attributes:
+        active: which arms are pulled.
+        users: how many users pull each of these arms.
+        asked: whether rewards are collected and the batch concluded.
+        row: replaces the batch's number k in `collect`, if not None.
+    """
+
+    active: Bool[Array, " K"]
+    users: Int[Array, ""]
+    asked: Bool[Array, ""]
+    row: Int[Array, ""] | None = None
 
 
 class ArmAlgorithm(Algorithm):

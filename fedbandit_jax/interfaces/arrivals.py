@@ -28,10 +28,15 @@ class ArrivalEnvironment(Environment, Protocol):
 
 
 class Partition(NamedTuple):
-    """Clusters of users found by an algorithm, by labels in 0 ... n - 1."""
+    """Clusters of users found by an algorithm, by labels in 0 ... n - 1.
 
-    local: Int[Array, " n"]  # labels found at each server, which are not compared between servers
-    shared: Int[Array, " n"]  # labels found over all servers
+    Attributes:
+        local: labels found at each server, which are not compared between servers.
+        shared: labels found over all servers.
+    """
+
+    local: Int[Array, " n"]
+    shared: Int[Array, " n"]
 
 
 class ArrivalAlgorithm(Algorithm):

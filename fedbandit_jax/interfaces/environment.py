@@ -18,23 +18,41 @@ MAX_ARMS = 2**24  # most arms of a round, see `core.random.block_at`
 @struct.sealed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spec:
-    """The static, hashable description of an environment: all that an algorithm may know before the first round."""
+    """The static, hashable description of an environment: all that an algorithm may know before the first round.
 
-    n_agents: int  # M
-    n_arms: int  # K, the largest number of arms that a round offers
-    dim: int  # d
-    fixed_contexts: bool = False  # whether every round offers the same (M, K, d) contexts
-    max_norm: float = math.inf  # bound on the Euclidean norm of every feature vector
-    rewards_in_unit: bool = False  # whether all rewards are in [0, 1]
-    n_users: int = 0  # n, returning and identified users; 0 if every user is new
-    n_servers: int = 1  # their servers: user u is at server u % n_servers
-    drops: bool = False  # whether silos may miss synchronisations, see `Round.away`
-    late: int = 0  # slots of delayed rewards of every silo, see `Round.arrives`; 0 without delay
-    constant: bool = False  # whether all feature vectors have the same constant entry, an intercept
-    silos: int = struct.later(1)  # the most silos of one returning user
-    basis: str = struct.later("")  # the data behind a model of answers, for summaries and figures
-    rejects: bool = struct.later(False)  # whether the played arms decide which rows of a log count
-    of_rows: bool = struct.later(False)  # whether users are made of people's rows, in a table or a log
+    Args:
+        n_agents: number M of silos.
+        n_arms: K, the largest number of arms that a round offers.
+        dim: length d of a feature vector.
+        fixed_contexts: whether every round offers the same (M, K, d) contexts.
+        max_norm: bound on the Euclidean norm of every feature vector.
+        rewards_in_unit: whether all rewards are in [0, 1].
+        n_users: n, returning and identified users; 0 if every user is new.
+        n_servers: their servers: user u is at server u % n_servers.
+        drops: whether silos may miss synchronisations, see `Round.away`.
+        late: slots of delayed rewards of every silo, see `Round.arrives`; 0 without delay.
+        constant: whether all feature vectors have the same constant entry, an intercept.
+        silos: the most silos of one returning user.
+        basis: the data behind a model of answers, for summaries and figures.
+        rejects: whether the played arms decide which rows of a log count.
+        of_rows: whether users are made of people's rows, in a table or a log.
+    """
+
+    n_agents: int
+    n_arms: int
+    dim: int
+    fixed_contexts: bool = False
+    max_norm: float = math.inf
+    rewards_in_unit: bool = False
+    n_users: int = 0
+    n_servers: int = 1
+    drops: bool = False
+    late: int = 0
+    constant: bool = False
+    silos: int = struct.later(1)
+    basis: str = struct.later("")
+    rejects: bool = struct.later(False)
+    of_rows: bool = struct.later(False)
 
     def __post_init__(self):
         validate.integer("n_arms", self.n_arms, at_least=1, at_most=MAX_ARMS)
@@ -61,23 +79,35 @@ class Spec:
 
 
 class Round(NamedTuple):
-    """One round as the agents see it: the offered arms, and the users."""
+    """One round as the agents see it: the offered arms, and the users.
 
-    contexts: Float[Array, "M K d"]  # feature vectors
-    mask: Bool[Array, "M K"] | None = None  # which arms exist; None if all do
-    user: Int[Array, " M"] | None = None  # returning users; different people at different silos unless `Spec.silos` > 1
-    arrives: Int[Array, " M"] | None = None  # slot of the delayed reward that arrives; this round's reward replaces it
-    away: Bool[Array, " M"] | None = None  # which silos miss the synchronisation after this round, if `Spec.drops`
+    Attributes:
+        contexts: feature vectors of the arms.
+        mask: which arms exist; None if all do.
+        user: returning users; different people at different silos unless `Spec.silos` > 1.
+        arrives: slot of the delayed reward that arrives; this round's reward replaces it.
+        away: which silos miss the synchronisation after this round, if `Spec.drops`.
+    """
+
+    contexts: Float[Array, "M K d"]
+    mask: Bool[Array, "M K"] | None = None
+    user: Int[Array, " M"] | None = None
+    arrives: Int[Array, " M"] | None = None
+    away: Bool[Array, " M"] | None = None
 
 
 class Feedback(NamedTuple):
     """Rewards and gaps of the arms played; an algorithm gets `reward` only.
 
     The regret of a run is the sum of all gaps, over agents and rounds.
+
+    Attributes:
+        reward: rewards that were observed.
+        gap: largest mean reward offered, minus the played arm's.
     """
 
-    reward: Float[Array, " M"]  # rewards that were observed
-    gap: Float[Array, " M"]  # largest mean reward offered, minus the played arm's
+    reward: Float[Array, " M"]
+    gap: Float[Array, " M"]
 
 
 class Environment(Protocol):

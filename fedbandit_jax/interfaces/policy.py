@@ -21,14 +21,18 @@ from fedbandit_jax.privacy.compatibility import Tags, tagged
 class Released(NamedTuple):
     """Released statistics, the input of a policy; they are public, so using them is post-processing.
 
-    `count` excludes dropped contributions of returning users. It includes unsent sums of silos, and pending rewards.
+    Attributes:
+        gram: sum of x x' over all users of all agents so far, plus noise.
+        bias: sum of x y over the same users, plus noise.
+        count: number of users in these sums. It excludes dropped contributions of returning users. It includes unsent
+            sums of silos, and pending rewards.
+        std: standard deviation of the noise on the diagonal of `gram`, and a bound for `bias`. With drop-outs it is a
+            bound for both, since absent silos add no noise.
     """
 
-    gram: Float[Array, "d d"]  # sum of x x' over all users of all agents so far, plus noise
-    bias: Float[Array, " d"]  # sum of x y over the same users, plus noise
-    count: Float[Array, ""]  # how many users are in these sums  # pyright: ignore[reportIncompatibleMethodOverride]
-    # standard deviation of the noise on the diagonal of `gram`, and a bound for `bias`. With drop-outs
-    # it is a bound, since absent silos add no noise
+    gram: Float[Array, "d d"]
+    bias: Float[Array, " d"]
+    count: Float[Array, ""]  # pyright: ignore[reportIncompatibleMethodOverride]
     std: Float[Array, ""]
 
     @property
@@ -38,12 +42,19 @@ class Released(NamedTuple):
 
 
 class NoiseLaw(NamedTuple):
-    """Distribution of the noise in released statistics, known on the host before the first round."""
+    """Distribution of the noise in released statistics, known on the host before the first round.
 
-    n_agents: int  # M
-    dim: int  # d
-    stds: Float[np.ndarray, " S"]  # `Released.std` of every release to come
-    mechanism: Any = None  # the bound mechanism, with public numbers
+    Attributes:
+        n_agents: number M of silos.
+        dim: length d of a feature vector.
+        stds: `Released.std` of every release to come.
+        mechanism: the bound mechanism, with public numbers.
+    """
+
+    n_agents: int
+    dim: int
+    stds: Float[np.ndarray, " S"]
+    mechanism: Any = None
 
 
 class Policy:
