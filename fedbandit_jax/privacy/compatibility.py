@@ -23,13 +23,13 @@ users at several silos | several budgets | such a user has no single budget | si
 users counted together | recipe of single senders | each sender counts alone | a number of silos
 users counted together | silos that drop out | silos that are away do not hear of visits | a number of silos
 no privacy unit | users who return | what is protected must be said | unit='visit', or fb.privacy.Users(visits=r)
-other statistic | noise for (x y, x x') | its noise is for no other | fb.privacy.Linear(), or trust='silo_local'
+other statistic | noise for (x y, x x') | the noise is for (x y, x x') only | fb.privacy.Linear(), or trust='silo_local'
 centred statistic | no constant feature | without an intercept means do not move by 1/2 | centred=False
-noise for equal batches | unequal batches | its noise is for one size | fb.schedules.Every, or trust='silo_local'
-noise for fixed batches | adaptive schedule | its noise is for sizes fixed in advance | fb.schedules.Geometric
+noise for equal batches | unequal batches | the noise is for one size | fb.schedules.Every, or trust='silo_local'
+noise for fixed batches | adaptive schedule | the noise is for sizes fixed in advance | fb.schedules.Geometric
 schedule that spends budget | no privacy | there is no budget to share | fb.schedules.LogDet
-weighted statistic | schedule that reads users | it reads x x' without weights | fb.schedules.Geometric
-policy without a matrix | schedule that reads users | it reads the policy's matrix | fb.algos.UCB
+weighted statistic | schedule that reads users | the schedule reads x x' without weights | fb.schedules.Geometric
+policy without a matrix | schedule that reads users | the schedule reads the policy's matrix | fb.algos.UCB
 dp20 trigger | policy without rho_max | the trigger needs it | fb.algos.LogDetUCB, or trigger='he22'
 dp20 trigger | agents at their own pace | agents have no common V | trigger='he22'
 learning in a batch | noise of users | a silo sees no raw statistics | learns_in_batch=False, or trust='silo_local'
@@ -38,26 +38,26 @@ learning in a batch | silos that drop out | silos would know what others do not 
 learning in a batch | server shown silos | silos send sums and no estimates | learns_in_batch=False
 policy without a matrix | learning in a batch | agents update the policy's matrix | fb.algos.UCB
 long batch | learning in a batch | float32 bears 1,000 updates of rank one | a shorter batch
-policy of all users | recipe of single senders | it needs releases of all users together | fb.algos.UCB
+policy of all users | recipe of single senders | the policy needs releases of all users together | fb.algos.UCB
 policy in phases | silos that drop out | rewards may arrive after their phase | fb.algos.UCB
 policy in phases | late rewards | rewards may arrive after their phase | fb.algos.UCB
-weighted statistic | policy in phases | its widths are for x x' without weights | fb.privacy.Linear()
-noise that silos do not add | policy that bounds silos' noise | there is none at a silo | trust='silo_local'
-weighted statistic | policy that bounds silos' noise | its bounds are for x x' without weights | fb.privacy.Linear()
-scaled statistic | policy that bounds silos' noise | its bounds are for equal noise on x x' and x y | gram_scale=1
-policy of all users | policy that forgets | it needs the sums of all batches | fb.algos.UCB
-theta_norm = 0 | width of known noise | it is for theta of a known norm | theta_norm > 0
-width that is not theory's | a model for each user | it is for sums of all users | confidence='theory'
-noise of every silo | silos that drop out | its noise needs the share of every silo | trust='secagg' or 'central'
-dropouts > 0 | noise without spare shares | it has none to lose | dropouts=0, or trust='secagg'
+weighted statistic | policy in phases | the widths are for x x' without weights | fb.privacy.Linear()
+noise that silos do not add | policy that bounds silos' noise | silos add no noise to bound | trust='silo_local'
+weighted statistic | policy that bounds silos' noise | the bounds are for x x' without weights | fb.privacy.Linear()
+scaled statistic | policy that bounds silos' noise | the bounds are for equal noise on x x' and x y | gram_scale=1
+policy of all users | policy that forgets | the policy needs the sums of all batches | fb.algos.UCB
+theta_norm = 0 | width of known noise | the width is for theta of a known norm | theta_norm > 0
+width that is not theory's | a model for each user | the width is for sums of all users | confidence='theory'
+noise of every silo | silos that drop out | the noise needs the share of every silo | trust='secagg' or 'central'
+dropouts > 0 | noise without spare shares | every silo's share is needed | dropouts=0, or trust='secagg'
 adaptive schedule | silos that drop out | silos that are away cannot ask | fb.schedules.Geometric
 batch in several messages | silos that drop out | later sums would lack a message | release='input_perturbation'
-algorithm that waits for all silos | silos that drop out | it would wait for ever | fb.algos.Federated
-algorithm that needs rewards at once | late rewards | it has no place for them | fb.algos.Federated
-noise that hides silos | server shown silos | it must see each one's message, with equal noise | trust='silo_local'
+algorithm that waits for all silos | silos that drop out | the algorithm would wait for ever | fb.algos.Federated
+algorithm that needs rewards at once | late rewards | the algorithm has no place for them | fb.algos.Federated
+noise that hides silos | server shown silos | the server must see every message, with equal noise | trust='silo_local'
 several budgets | server shown silos | messages must have equal noise | one budget
 adaptive schedule | server shown silos | a silo that lies may ask whenever it likes | fb.schedules.Geometric
-policy of all users | server shown silos | it needs plain sums | fb.algos.UCB
+policy of all users | server shown silos | the policy needs plain sums | fb.algos.UCB
 server shown silos | silos that drop out | a robust centre needs all messages | aggregate='sum' and liars=None
 noise in sums of silos | recipe of single senders | everybody sends alone | trust='silo_local'
 several budgets | recipe of single senders | all senders have one mechanism | one budget
@@ -65,7 +65,7 @@ several budgets | cliques of agents | all agents have one mechanism | one budget
 unit of returning users | cliques of agents | nobody's visits are left out | unit='visit'
 schedule that reads users | stream of every user | all streams are released at public times | fb.schedules.Geometric
 schedule that spends budget | stream of every user | all streams are released at public times | fb.schedules.Geometric
-unit of returning users | one arm at a time | its radii count every user of a batch | unit=None
+unit of returning users | one arm at a time | the radii count every user of a batch | unit=None
 unit of returning users | truncated rewards | a reward that is left out must count as nothing | unit=None
 several visits to a batch | sums of arms | a user is in one sum | fb.privacy.Users(visits=r, per_batch=1)
 """
