@@ -153,8 +153,8 @@ def corrupt(env: Any, silos: float | Sequence[int] = 0.2, attack: str = "sign_fl
     Args:
         env: an environment with at least two silos.
         silos: share of silos that lie, in [0, 1), the first ones; or their indices.
-        attack: report in place of a reward y: "sign_flip", 1 - y; "random", uniform on [0, 1]; "large", -1000 y;
-            "collude", 1 if the first feature of the played arm is not negative, otherwise 0.
+        attack: report in place of a reward y. With "sign_flip" it is 1 - y, with "random" uniform on [0, 1], and with
+            "large" -1000 y. With "collude" it is 1 if the first feature of the played arm is not negative, otherwise 0.
 
     Example:
         >>> import jax, fedbandit_jax as fb

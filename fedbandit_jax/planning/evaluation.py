@@ -107,10 +107,10 @@ def off_policy(
     w (y - m(b)) is also unbiased, and varies less if the model fits. The gain over the log is this minus y.
 
     Intervals use Student's law on sums by row, or by identified user. They allow for one more row of the largest weight
-    with a reward off by 1. `Values.doubt` names algorithms with fewer than 50 effective rows, the row with the least
-    propensity, and propensities under which the mean of 1 / propensity is not K, more than four standard errors and 2 %
-    off. The model's own mean is biased upwards, since the arms were learned from it. If it is outside the doubly robust
-    interval, do not trust the model's regret.
+    with a reward off by 1. `Values.doubt` names algorithms with fewer than 50 effective rows, and the row with the
+    least propensity. It also names implausible propensities: the mean of 1 / propensity is then not K, by more than
+    four standard errors and 2 %. The model's own mean is biased upwards, since the arms were learned from it. If it is
+    outside the doubly robust interval, do not trust the model's regret.
 
     Args:
         env: an environment of `fb.data.table`, with a column of `propensity`.

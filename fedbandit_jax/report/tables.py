@@ -241,9 +241,10 @@ def to_xarray(result: Measured) -> Any:
 def to_pandas(result: Measured) -> Any:
     """Converts curves to a `pandas.DataFrame` with a row for every algorithm, seed and recorded round.
 
-    Columns are "algorithm", "label", the parameters of the sweep (None for algorithms without one),
-    "certificate_claim", "certificate_epsilon" (the exact one) and "certificate_delta" (NaN without noise), "seed",
-    "round", "regret", "status", communication and other counters, without records. It needs the extra `xarray`.
+    The columns "algorithm" and "label" are followed by the parameters of the sweep, None for algorithms without one.
+    Then come "certificate_claim", and "certificate_epsilon" (the exact one) and "certificate_delta", NaN without noise.
+    The rest are "seed", "round", "regret", "status", communication and other counters, but no records. It needs the
+    extra `xarray`.
     """
     pandas = require("pandas", "xarray")
 
