@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import html
 import json
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 from fedbandit_jax.core import validate
@@ -182,24 +181,17 @@ class Certificate(Printed):
         """Makes a certificate from the result of `to_json`, also after a round trip through JSON."""
         return of_fields(from_json(fields))
 
-    def to_markdown(self) -> str:
-        """Formats the lines of `print(certificate)` as a Markdown table."""
-        return FORMATS["markdown"].listed(self.lines())
-
-    def report(
-        self, format: str = "markdown", *, title: str = "Privacy report", about: Sequence[tuple[str, str]] = ()
-    ) -> str:
-        """Formats a page for a reviewer of privacy: what is protected, who is trusted, the proof, and its limits.
+    def report(self, *, title: str = "Privacy report", about: Sequence[tuple[str, str]] = ()) -> str:
+        """Formats a page in Markdown for a reviewer: what is protected, who is trusted, the proof, and its limits.
 
         The page has the certificate's digest, the SHA-256 of its JSON with sorted keys. If all noise is Gaussian, it
         also has the equation from noise to epsilon, with numbers to check.
 
         Args:
-            format: "markdown" or "html" (a whole file).
             title: heading of the page.
             about: (name, text) of further lines, such as ("instance", "10 silos"). `Result.report` fills them in.
         """
-        return page(title, [*([("Run", about)] if about else []), *self.sections()], format)
+        return page(title, [*([("Run", about)] if about else []), *self.sections()])
 
     def sections(self) -> list[tuple[str, Sequence[tuple[str, str]]]]:
         """Returns the headings of `report`, each with lines as in `lines`."""
@@ -295,43 +287,13 @@ PLACES = {  # line of a certificate -> its heading in a report; others are under
 }
 
 
-class Format(NamedTuple):
-    """Templates of a page of sections, each a heading and a list of (name, text)."""
-
-    escape: Callable[[str], str]
-    title: str
-    heading: str
-    list_start: str
-    line: str
-    list_end: str = ""
-    end: str = ""
-
-    def listed(self, lines: Sequence[tuple[str, str]]) -> str:
-        """Formats a list of (name, text)."""
-        cells = (self.line.format(*map(self.escape, line)) for line in lines)
-        return "\n".join([self.list_start, *cells, *filter(None, [self.list_end])])
-
-
-# for telephones and dark rooms; braces are doubled for `str.format`
-NARROW = """<meta name="viewport" content="width=device-width"><style>
-:root {{ color-scheme: light dark }}
-body {{ max-width: 50em; margin: 1em auto; padding: 0 1em; font-family: sans-serif }}
-dt {{ font-weight: bold }} dd {{ overflow-wrap: anywhere }}</style>"""
-FORMATS = {
-    "markdown": Format(lambda text: text.replace("|", "\\|"), "# {}", "## {}\n", "| | |\n|---|---|", "| {} | {} |"),
-    "html": Format(
-        html.escape,
-        f'<!DOCTYPE html>\n<html lang="en"><meta charset="utf-8">{NARROW}<title>{{0}}</title>\n<h1>{{0}}</h1>',
-        *("<h2>{}</h2>", "<dl>", "<dt>{}</dt><dd>{}</dd>", "</dl>", "</html>\n"),
-    ),
-}
-
-
-def page(title: str, sections: Sequence[tuple[str, Sequence[tuple[str, str]]]], format: str) -> str:
-    """Formats sections of (name, text) as a page in Markdown or HTML."""
-    form = FORMATS[validate.one_of("format", format, FORMATS)]
-    parts = (f"{form.heading.format(form.escape(name))}\n{form.listed(lines)}" for name, lines in sections)
-    return "\n\n".join([form.title.format(form.escape(title)), *parts]) + "\n" + form.end
+def page(title: str, sections: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> str:
+    """Formats sections, each a heading and its pairs of (name, text), as a page of tables in Markdown."""
+    found = [f"# {title}"]
+    for heading, lines in sections:
+        rows = [f"| {name} | {text} |" for name, text in ((x.replace("|", r"\|") for x in line) for line in lines)]
+        found.append("\n".join([f"## {heading}\n", "| | |", "|---|---|", *rows]))
+    return "\n\n".join(found) + "\n"
 
 
 def of_fields(fields: Mapping[str, Any]) -> Certificate:
