@@ -26,7 +26,7 @@ from fedbandit_jax.engine.curves import RoundTally, StretchTally
 from fedbandit_jax.engine.prepare import Configuration
 from fedbandit_jax.engine.runners import make_runner, signature
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.privacy.trust.model import GAUSSIAN
+from fedbandit_jax.privacy.trust.gaussian import GAUSSIAN
 
 A, P, S = fb.algos, fb.privacy, fb.schedules
 TESTS = Path(__file__).parent

@@ -12,16 +12,14 @@ import dataclasses
 from typing import Any
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.validate import BadType, BadValue
+from fedbandit_jax.core.validate import BadType
 from fedbandit_jax.privacy import compatibility, releases
-from fedbandit_jax.privacy import trust as _trust
+from fedbandit_jax.privacy import trust as models
 from fedbandit_jax.privacy.budget import Budget
-from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.printed import Std, check_std, std_of
-from fedbandit_jax.privacy.tails import check_delta
 from fedbandit_jax.privacy.trust.ask import Ask
+from fedbandit_jax.privacy.trust.gaussian import GaussianTrust
 from fedbandit_jax.privacy.trust.model import Proof, Trust
-from fedbandit_jax.privacy.trust.own import GaussianTrust
 from fedbandit_jax.privacy.users import ONCE, Users
 
 
@@ -73,7 +71,7 @@ def calibrate(
     n_syncs: int,
     release: str | releases.Make = "tree",
     std: Std = None,
-    trust: str | type[Trust] | GaussianTrust = "silo_local",
+    trust: str | GaussianTrust = "silo_local",
     users: Users = ONCE,
     n_agents: int | None = None,
     batch: int | None = None,
@@ -123,7 +121,7 @@ def calibrate(
     Zhang (2024) for "blt".
     """
     validate.instance("budget", budget, Budget, "an fb.privacy.Budget")
-    model = _trust.find(trust)
+    model = models.find(trust)
     check_std(std)
     n_syncs = validate.integer("n_syncs", n_syncs, at_least=1)
     validate.instance("users", users, Users, "fb.privacy.Users(...)")
@@ -133,7 +131,7 @@ def calibrate(
             validate.integer(name, value, at_least=1)
         elif name in model.needs:
             raise BadType(name, f"must be an integer >= 1 with trust={trust!r}", None, others=("trust",))
-    compatibility.check(noise_tags(trust, release))
+    compatibility.check(models.tags(trust, release))
     ask = Ask(
         budget=budget,
         release=releases.make(release, n_syncs),
@@ -142,19 +140,4 @@ def calibrate(
         joint_matrix=model.joint_matrix,
         **{name: value or 1 for name, value in sizes.items()},
     )
-    return Calibration(ask=ask, model=noise(ask, trust, std))
-
-
-def noise(ask: Ask, trust: str | type[Trust] | GaussianTrust, std: Std) -> Trust:
-    """Returns the bound trust model for the use `ask`, with noise as in `calibrate`."""
-    if not 0 <= ask.pure < ask.budget.epsilon:
-        raise BadValue("pure", f"must leave some of epsilon = {ask.budget.epsilon:g} for the releases", ask.pure)
-    kind = trust if isinstance(trust, GaussianTrust) else _trust.find(trust)
-    bound = kind.calibrate(ask, std_of(std, ask))
-    check_delta(ask.budget.delta, bound.missing(ask))
-    return bound
-
-
-def noise_tags(trust: str | type[Trust] | GaussianTrust, release: str | releases.Make) -> Tags:
-    """Returns the tags of a trust model and a release for `privacy.compatibility`."""
-    return tagged("trust", trust, _trust.find(trust).tags()) | tagged("release", release, releases.tags(release))
+    return Calibration(ask=ask, model=models.calibrate(ask, trust, std_of(std, ask)))

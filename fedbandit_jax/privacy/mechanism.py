@@ -13,14 +13,12 @@ from fedbandit_jax.privacy import compatibility, releases, trust
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.bound import NoRelease
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
-from fedbandit_jax.privacy.calibration import noise, noise_tags
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.noisy_sums import Aggregated, NoisyMechanism, Rounded
-from fedbandit_jax.privacy.printed import Std, check_std
+from fedbandit_jax.privacy.printed import Std, check_std, std_of
 from fedbandit_jax.privacy.releases.toeplitz import MAX_SYNCS
 from fedbandit_jax.privacy.statistic import LINEAR, Statistic, statistic_tags
-from fedbandit_jax.privacy.trust.model import Trust
-from fedbandit_jax.privacy.trust.own import GaussianTrust
+from fedbandit_jax.privacy.trust.gaussian import GaussianTrust
 from fedbandit_jax.privacy.users import ONCE, Users
 
 
@@ -75,7 +73,7 @@ class Mechanism:
 
     budget: Budget | tuple[Budget, ...]
     release: str | releases.Make = "tree"
-    trust: str | type[Trust] | GaussianTrust = "silo_local"
+    trust: str | GaussianTrust = "silo_local"
     std: Std = None
     unit: str | Users | None = None
     statistic: Statistic = LINEAR
@@ -108,7 +106,7 @@ class Mechanism:
         n = len(self.budgets)
         unit = {"no privacy unit": self.unit is None, "unit of returning users": isinstance(self.unit, Users)}
         return (
-            noise_tags(self.trust, self.release)
+            trust.tags(self.trust, self.release)
             | tagged("dropouts", self.dropouts, {"dropouts > 0": self.dropouts > 0})
             | tagged("budget", n, {"several budgets": n > 1})
             | tagged("unit", self.unit, unit)
@@ -199,7 +197,7 @@ class Mechanism:
         mixed = {"batch in several messages": statistic.drops and bound.release.touched() > 1}
         compatibility.check(said | tagged("release", self.release, mixed))
         asks = [dataclasses.replace(bound.ask(i, pure), dropouts=self.dropouts) for i in range(len(self.budgets))]
-        model, *rest = (noise(ask, self.trust, self.std) for ask in asks)
+        model, *rest = (trust.calibrate(ask, self.trust, std_of(self.std, ask)) for ask in asks)
         if rest:
             model = dataclasses.replace(model, std=np.array([one.std[0] for one in (model, *rest)]))  # pyright: ignore
         bound = dataclasses.replace(bound, trust=model)

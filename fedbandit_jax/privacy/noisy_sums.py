@@ -41,8 +41,8 @@ from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.statistic import LINEAR, Linear, is_plain, statistic_tags
 from fedbandit_jax.privacy.sums import Steps, Sums, step_of, too_coarse
 from fedbandit_jax.privacy.trust.ask import Ask
+from fedbandit_jax.privacy.trust.gaussian import BoundGaussian
 from fedbandit_jax.privacy.trust.model import Trust
-from fedbandit_jax.privacy.trust.own import BoundGaussian
 from fedbandit_jax.privacy.users import ONCE, TOGETHER, Users
 
 PROVED = ("epsilon", "delta", "adjacency", "held", "batch")  # fields that only the proof reads

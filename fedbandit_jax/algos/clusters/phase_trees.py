@@ -39,7 +39,7 @@ from fedbandit_jax.privacy.budget import ADJACENCY, MAX_NORM, Budget, matrix_sen
 from fedbandit_jax.privacy.packing import matrix_weights, packed_size, unpack
 from fedbandit_jax.privacy.tails import check_delta, normal
 from fedbandit_jax.privacy.trust.ask import allowed_mu
-from fedbandit_jax.privacy.trust.model import GAUSSIAN, noise_std
+from fedbandit_jax.privacy.trust.gaussian import GAUSSIAN, noise_std
 
 METHODS = ("tight", "theorem")
 SENTENCE = (

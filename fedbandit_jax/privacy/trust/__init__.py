@@ -4,16 +4,19 @@
 """
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.validate import BadType
+from fedbandit_jax.core.validate import BadType, BadValue
+from fedbandit_jax.privacy import releases
+from fedbandit_jax.privacy.compatibility import Tags, tagged
+from fedbandit_jax.privacy.tails import check_delta
 from fedbandit_jax.privacy.trust.ask import Ask as Ask
+from fedbandit_jax.privacy.trust.gaussian import BoundGaussian as BoundGaussian
 from fedbandit_jax.privacy.trust.gaussian import Central as Central
+from fedbandit_jax.privacy.trust.gaussian import GaussianTrust as GaussianTrust
 from fedbandit_jax.privacy.trust.gaussian import Local as Local
 from fedbandit_jax.privacy.trust.gaussian import SiloLocal as SiloLocal
 from fedbandit_jax.privacy.trust.gaussian import SiloLocalMatrix as SiloLocalMatrix
 from fedbandit_jax.privacy.trust.model import Proof as Proof
 from fedbandit_jax.privacy.trust.model import Trust as Trust
-from fedbandit_jax.privacy.trust.own import BoundGaussian as BoundGaussian
-from fedbandit_jax.privacy.trust.own import GaussianTrust as GaussianTrust
 from fedbandit_jax.privacy.trust.secagg import SecAgg as SecAgg
 from fedbandit_jax.privacy.trust.shuffle import Shuffled as Shuffled
 from fedbandit_jax.privacy.trust.vector_sum import VectorSum as VectorSum
@@ -29,17 +32,29 @@ TRUST: dict[str, type[Trust]] = {
 }
 
 
-def find(trust: str | type[Trust] | GaussianTrust) -> type[Trust]:
-    """Returns the class of a trust model, given as a name, as data or as the class itself.
+def find(trust: str | GaussianTrust) -> type[Trust]:
+    """Returns the class of a trust model, given as a name or as data.
 
     Raises:
-        TypeError: if it is none of these.
+        TypeError: if it is neither.
         ValueError: if no model has that name.
     """
     if isinstance(trust, GaussianTrust):
         return BoundGaussian
-    if isinstance(trust, type) and issubclass(trust, Trust):
-        return trust
     if not isinstance(trust, str):
         raise BadType("trust", "must be a name or an fb.privacy.GaussianTrust", trust)
     return TRUST[validate.one_of("trust", trust, TRUST)]
+
+
+def tags(trust: str | GaussianTrust, release: str | releases.Make) -> Tags:
+    """Returns the tags of a trust model and a release for `privacy.compatibility`."""
+    return tagged("trust", trust, find(trust).tags()) | tagged("release", release, releases.tags(release))
+
+
+def calibrate(ask: Ask, trust: str | GaussianTrust, std: float | None) -> Trust:
+    """Returns the bound model for the use `ask`, with noise of this `std`; None: the least that gives the budget."""
+    if not 0 <= ask.pure < ask.budget.epsilon:
+        raise BadValue("pure", f"must leave some of epsilon = {ask.budget.epsilon:g} for the releases", ask.pure)
+    bound = (trust if isinstance(trust, GaussianTrust) else find(trust)).calibrate(ask, std)
+    check_delta(ask.budget.delta, bound.missing(ask))
+    return bound

@@ -1,4 +1,4 @@
-"""Trust models with Gaussian noise, added by every silo, by the server, or by every user.
+"""Trust models with Gaussian noise, added by every silo, by the server, or by every user; and those of your own.
 
 All protect one user, with as many contributions as `Ask.users` allows, under the adjacency of the budget. One user
 moves all messages together by at most `Ask.sensitivity` in joint l2 norm. Proofs called "exact" are tight for one visit
@@ -16,16 +16,67 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.core import struct
+from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.validate import BadType
+from fedbandit_jax.privacy.accounting import gaussian_epsilon
+from fedbandit_jax.privacy.accounting.gaussian import MOST_MU
+from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.packing import matrix_weights
 from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust.ask import Ask
-from fedbandit_jax.privacy.trust.model import Trust, gaussian_std, same_sizes
+from fedbandit_jax.privacy.trust.model import Proof, Trust, same_sizes
+
+GAUSSIAN = "exact Gaussian differential privacy, joint over bias and covariance, adaptive"
+
+
+def noise_std(sigma: float) -> np.float32:
+    """Returns a float32 standard deviation for noise of at least `sigma`, in units of x y and x x'.
+
+    It is rounded up. It is larger by MAX_NORM^2, because unit vectors in float32 have norms up to MAX_NORM.
+    """
+    return np.nextafter(np.float32(sigma * MAX_NORM**2), np.float32(np.inf))
+
+
+class Gaussian(Trust):
+    """Base class: the sum over silos has a number `sources` of independent Gaussians of standard deviation `std`."""
+
+    std: Any  # of one Gaussian, as it is drawn
+    sources: Any = 1
+    assumes: tuple[str, ...] = ()  # see `Proof.assumes`
+
+    @classmethod
+    @override
+    def calibrate(cls, ask: Ask, std: float | None = None) -> Gaussian:
+        return cls(std=cls.drawn_std(ask, std))  # pyright: ignore[reportCallIssue]
+
+    @staticmethod
+    def drawn_std(ask: Ask, std: float | None) -> np.float32:
+        """Returns the standard deviation to draw one Gaussian with, see `Trust.calibrate`."""
+        return noise_std(ask.sensitivity / ask.mu if std is None else std)
+
+    @override
+    def proof(self, ask: Ask) -> Proof:
+        less = min(1.0, max(0.0, float(self.sources)))  # of one source, or of less
+        sigma = float(np.min(self.std)) * less**0.5 / MAX_NORM**2  # without the margin of `noise_std`
+        if not sigma * MOST_MU > ask.sensitivity:  # the accountant does not compute larger ratios
+            return Proof(sigma, math.inf, "none: (almost) no noise is drawn", self.assumes)
+        mu = ask.sensitivity / sigma
+        epsilon = ask.epsilon(lambda delta: gaussian_epsilon(mu, delta, ask.pure), ask.missing)
+        schedule = f"; composed with a {ask.pure:g}-DP schedule, exactly if that is randomised response"
+        return Proof(sigma, epsilon, GAUSSIAN + schedule * (ask.pure > 0), self.assumes)
+
+    @override
+    def sum_std(self) -> float:
+        return float(self.std) * float(self.sources) ** 0.5
+
+    @override
+    def noise(self, key: Array, size: int) -> Array:
+        return self.std * jnp.sqrt(jnp.asarray(self.sources, jnp.float32)) * normal(key, (size,))
 
 
 @struct.sealed
 @struct.pytree
-class SiloLocal(Trust):
+class SiloLocal(Gaussian):
     """Silo-local noise: each silo adds N(0, std_i^2) to its own messages. Nobody else is trusted (Theorem 5.1).
 
     Users trust their silo, which sees their raw statistics. The server and the other silos see every noisy message.
@@ -46,10 +97,10 @@ class SiloLocal(Trust):
     @classmethod
     @override
     def calibrate(cls, ask: Ask, std: float | None = None) -> SiloLocal:
-        return cls(std=np.full(ask.n_agents, gaussian_std(ask, std)))
+        return cls(std=np.full(ask.n_agents, cls.drawn_std(ask, std)))
 
-    @override
     def silo(self, i: int) -> SiloLocal:
+        """Returns the noise of silo i alone."""
         return dataclasses.replace(self, std=np.asarray(self.std)[i : i + 1])
 
     @override
@@ -60,16 +111,16 @@ class SiloLocal(Trust):
     def noise(self, key: Array, size: int) -> Array:
         return jnp.linalg.norm(self.std) * normal(key, (size,))
 
-    @override
     def among(self, sends: Array) -> SiloLocal:
+        """Returns the noise of the silos that send at a synchronisation, (M,) bool."""
         return dataclasses.replace(self, std=jnp.where(sends, jnp.asarray(self.std), 0))
 
     @override
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
         return message + jnp.asarray(self.std)[silo] * normal(key, message.shape)  # Algorithm 2, line 9
 
-    @override
     def silo_stds(self) -> np.ndarray:
+        """Returns standard deviations (M,) of the Gaussians on silos' messages, on the diagonal of x x'."""
         return np.asarray(self.std, float)
 
     @override
@@ -113,7 +164,7 @@ class SiloLocalMatrix(SiloLocal):
 
 @struct.sealed
 @struct.pytree
-class Central(Trust):
+class Central(Gaussian):
     """Central noise: the server is trusted with the silos' exact sums. It adds N(0, std^2) once.
 
     Untrusted parties see only the releases of the server.
@@ -130,8 +181,8 @@ class Central(Trust):
 
     std: struct.Number  # standard deviation of the server's noise
 
-    @override
     def among(self, sends: Array) -> Central:
+        """Returns this noise, which is the server's, whichever silos send."""
         return self
 
     @override
@@ -145,7 +196,7 @@ class Central(Trust):
 
 @struct.sealed
 @struct.pytree
-class Local(Trust):
+class Local(Gaussian):
     """Local noise: every user adds N(0, std^2) to their own statistics. No silo is trusted (Zheng et al. 2020).
 
     A user's own device holds their contexts, chooses the arm and draws the noise. The silo adds up the reports of its B
@@ -168,7 +219,7 @@ class Local(Trust):
     @classmethod
     @override
     def calibrate(cls, ask: Ask, std: float | None = None) -> Local:
-        return cls(std=gaussian_std(ask, std), batch=ask.batch, n_agents=ask.n_agents)
+        return cls(std=cls.drawn_std(ask, std), batch=ask.batch, n_agents=ask.n_agents)
 
     @property
     @override
@@ -187,6 +238,75 @@ class Local(Trust):
     def uplink(self, k: Array, numbers: int, size: int) -> tuple[Array | int, Array | int]:
         return numbers * self.batch, 32  # the reports of all users
 
-    @override
     def silo_stds(self) -> np.ndarray:
+        """Returns standard deviations (M,) of the users' noise in silos' messages."""
         return np.full(self.n_agents, float(self.std) * self.batch**0.5)
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussianTrust:
+    """A user-defined trust model: independent Gaussians, a number of them in the sum over silos.
+
+    It is data. The package draws the noise and computes the guarantee. The words go into the certificate unchanged.
+    Their author answers for whether they describe a protocol.
+
+    Args:
+        sentence: who adds the noise, and who is not trusted.
+        sources: how many independent noises are in the sum over silos, an integer >= 1.
+        whose: the message or sum that the certificate's `noise_std` is about.
+        assumes: behaviour of others that voids the guarantee.
+
+    Raises:
+        TypeError, ValueError: if an argument has the wrong type or is out of range.
+
+    Example:
+        >>> import fedbandit_jax as fb
+        >>> pairs = GaussianTrust(
+        ...     "pairs: silos 2i and 2i + 1 trust each other, and add one noise to their common sum",
+        ...     sources=50,  # of 100 silos
+        ...     whose="of the sum of two silos",
+        ... )
+        >>> budget = fb.privacy.Budget(1.0, 0.1)
+        >>> calibrated = fb.privacy.calibrate(budget, n_syncs=400, trust=pairs)
+        >>> round(calibrated.sigma, 2), round(calibrated.epsilon_exact, 4)
+        (6.91, 1.0)
+    """
+
+    sentence: str
+    sources: int = 1
+    whose: str = "of a message"
+    assumes: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        validate.integer("sources", self.sources, at_least=1)
+        validate.text("sentence", self.sentence)
+        validate.text("whose", self.whose)
+        if not isinstance(self.assumes, tuple):
+            raise BadType("assumes", "must be a tuple of strings", self.assumes)
+        for one in self.assumes:
+            validate.text("assumes", one)
+
+    def calibrate(self, ask: Ask, std: float | None = None) -> BoundGaussian:
+        """Returns the bound model for the use `ask`, see `Trust.calibrate`."""
+        return BoundGaussian(
+            std=Gaussian.drawn_std(ask, std),
+            sources=np.float32(self.sources),
+            sentence=self.sentence,
+            whose=self.whose,
+            assumes=self.assumes,
+        )
+
+
+@struct.sealed
+@struct.pytree
+class BoundGaussian(Gaussian):
+    """A bound user-defined trust model: the two numbers of its noise, and the words that describe it."""
+
+    batches = "any"
+    of_user = "GaussianTrust"
+
+    std: struct.Number  # standard deviation of one source
+    sources: struct.Number  # how many independent noises are in the sum over silos, a float
+    sentence: str = struct.static()  # pyright: ignore[reportIncompatibleVariableOverride]
+    whose: str = struct.static()  # pyright: ignore[reportIncompatibleVariableOverride]
+    assumes: tuple[str, ...] = struct.static()

@@ -16,15 +16,11 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy import tails
-from fedbandit_jax.privacy.accounting import gaussian_epsilon
-from fedbandit_jax.privacy.accounting.gaussian import MOST_MU
-from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.trust.ask import Ask
 
 
@@ -44,8 +40,8 @@ T = TypeVar("T", bound="Trust")
 class Trust:
     """Base class of trust models; for your own, use an `fb.privacy.GaussianTrust`.
 
-    The class describes the model. An object is bound: it draws the noise and proves its guarantee. By default the sum
-    over silos has a number `sources` of independent Gaussians, each of standard deviation `std`.
+    The class describes the model. An object is bound: it draws the noise and proves its guarantee. Models with
+    `of_silos` also have `silo_stds`, those that bear absent silos have `among`, and those with `per_silo` have `silo`.
     """
 
     # a sentence for certificates: who adds the noise, and who is not trusted
@@ -68,9 +64,6 @@ class Trust:
     needs_users: ClassVar[bool] = False  # whether `randomize` needs the users in the tree node, not their sum
     shows_sum: ClassVar[bool] = False  # whether untrusted parties see only the output of `analyze`
     on_grid: ClassVar[bool] = False  # whether messages and noise are integers
-    std: Any  # of one Gaussian
-    sources: Any = 1  # how many of them are in the sum over silos
-    assumes: tuple[str, ...] = ()  # see `Proof.assumes`
     dropouts: int = 0  # f, the silos that may be missing with their shares of the noise, if `away` = "few"
     width: int = 0  # the most bits that a user sends for an entry, with `needs_users`
 
@@ -93,7 +86,7 @@ class Trust:
     @classmethod
     def calibrate(cls, ask: Ask, std: float | None = None) -> Trust:
         """Returns the bound model with noise of this `std`; None: the least that is proved to give the budget."""
-        return cls(std=gaussian_std(ask, std))  # pyright: ignore[reportCallIssue]
+        raise NotImplementedError(f"{cls.__name__}.calibrate")
 
     def missing(self, ask: Ask) -> float:
         """Bounds the mass of the tails that are never drawn, over all noise that depends on one user."""
@@ -101,12 +94,7 @@ class Trust:
 
     def proof(self, ask: Ask) -> Proof:
         """Returns the proof of this object's noise for the use `ask`, computed on the host."""
-        less = min(1.0, max(0.0, float(self.sources)))  # of one source, or of less
-        return gaussian_proof(ask, float(np.min(self.std)) * less**0.5, self.assumes)
-
-    def silo(self, i: int) -> Trust:
-        """Returns the noise of silo i alone, for a model with `per_silo`."""
-        raise NotImplementedError(f"{type(self).__name__}.silo")
+        raise NotImplementedError(f"{type(self).__name__}.proof")
 
     def misfit(self, ask: Ask) -> str:
         """Returns the objection to this noise for the use `ask`, or an empty string."""
@@ -114,23 +102,15 @@ class Trust:
 
     def sum_std(self) -> float:
         """Computes, on the host, the standard deviation of an entry of `noise`, over all silos, or a bound on it."""
-        return float(self.std) * float(self.sources) ** 0.5
+        raise NotImplementedError(f"{type(self).__name__}.sum_std")
 
     def message_stds(self, n: int) -> np.ndarray:
         """Returns standard deviations (n,) of the noise on messages 1, ..., n, over all silos, for users of zeros."""
         return np.full(n, self.sum_std())
 
-    def silo_stds(self) -> np.ndarray:
-        """Returns standard deviations (M,) of the Gaussians on silos' messages, on the diagonal of x x'."""
-        raise NotImplementedError(f"{type(self).__name__}.silo_stds")
-
     def noise(self, key: Array, size: int) -> Array:
         """Draws the noise of a message, summed over silos, (D,), D = `size`, in units of x y and x x'."""
-        return self.std * jnp.sqrt(jnp.asarray(self.sources, jnp.float32)) * tails.normal(key, (size,))
-
-    def among(self, sends: Array) -> Trust:
-        """Returns the noise of the silos that send at a synchronisation, (M,) bool."""
-        raise NotImplementedError(f"{type(self).__name__}.among")
+        raise NotImplementedError(f"{type(self).__name__}.noise")
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Any) -> Array:
         """Randomises the message of silo 0, ..., M - 1 and returns the message that it sends.
@@ -159,37 +139,6 @@ class Trust:
 def same_sizes(has: tuple[int, ...], wanted: tuple[int, ...]) -> str:
     """Returns the objection to the sizes that a noise was calibrated for, or an empty string."""
     return "" if has == wanted else f"its noise is for sizes {has}, and is used with {wanted}"
-
-
-def noise_std(sigma: float) -> np.float32:
-    """Returns a float32 standard deviation for noise of at least `sigma`, in units of x y and x x'.
-
-    It is rounded up. It is larger by MAX_NORM^2, because unit vectors in float32 have norms up to MAX_NORM.
-    """
-    return np.nextafter(np.float32(sigma * MAX_NORM**2), np.float32(np.inf))
-
-
-def gaussian_std(ask: Ask, std: float | None) -> np.float32:
-    """Returns the standard deviation to draw Gaussian noise with, see `Trust.calibrate`."""
-    return noise_std(ask.sensitivity / ask.mu if std is None else std)
-
-
-GAUSSIAN = "exact Gaussian differential privacy, joint over bias and covariance, adaptive"
-
-
-def gaussian_proof(ask: Ask, std: float, assumes: tuple[str, ...] = ()) -> Proof:
-    """Proves Gaussian noise on every entry of every message; (almost) no noise proves nothing.
-
-    `std` is the standard deviation as it is drawn, with the margin for float32 (see `noise_std`).
-    """
-    sensitivity, sigma = ask.sensitivity, std / MAX_NORM**2
-    if not sigma * MOST_MU > sensitivity:  # the accountant does not compute larger ratios
-        return Proof(sigma, math.inf, "none: (almost) no noise is drawn", assumes)
-    mu = sensitivity / sigma
-    epsilon = ask.epsilon(lambda delta: gaussian_epsilon(mu, delta, ask.pure), ask.missing)
-    schedule = f"; composed with a {ask.pure:g}-DP schedule, exactly if that is randomised response"
-    accountant = GAUSSIAN + schedule if ask.pure else GAUSSIAN
-    return Proof(sigma, epsilon, accountant, assumes)
 
 
 LITTLE = 40.0  # the largest mu where nothing can be proved

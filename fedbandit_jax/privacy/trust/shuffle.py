@@ -18,8 +18,8 @@ from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.accounting import shuffling
 from fedbandit_jax.privacy.budget import sensitivity_sq
 from fedbandit_jax.privacy.trust.ask import Ask
-from fedbandit_jax.privacy.trust.gaussian import SiloLocal
-from fedbandit_jax.privacy.trust.model import Proof, noise_std
+from fedbandit_jax.privacy.trust.gaussian import SiloLocal, noise_std
+from fedbandit_jax.privacy.trust.model import Proof
 
 LEMMA = "Lemma F.2 (amplification by shuffling) at every tree node, advanced composition over nodes"
 _ANY_TWO = math.sqrt(sensitivity_sq("replace"))  # the lemma compares any two users, under both adjacencies
