@@ -1,7 +1,7 @@
 """The noise and the confidence width of the code of Zhou & Chowdhury (2024).
 
-Each function maps an `Ask`, the use of a trust model, to a standard deviation for `fb.privacy.Mechanism(std=...)`. Most
-of it is too little noise. Certificates state what it gives.
+Each function maps a `Requirement` of a trust model to a standard deviation for `fb.privacy.Mechanism(std=...)`. Most of
+it is too little noise. Certificates state what it gives.
 """
 
 import dataclasses
@@ -12,29 +12,29 @@ import numpy as np
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.policies.widths import Width
-from fedbandit_jax.privacy.trust import Ask, VectorSum
+from fedbandit_jax.privacy.trust import Requirement, VectorSum
 
 
-def silo_local(use: Ask) -> float:
+def silo_local(need: Requirement) -> float:
     """Returns sqrt(kappa (epsilon + ln(1/delta))) / epsilon: Theorem 5.1 without its constants."""
-    epsilon = use.budget.epsilon - use.pure
-    return math.sqrt(use.kappa * (epsilon - math.log(use.budget.delta))) / epsilon
+    epsilon = need.budget.epsilon - need.pure
+    return math.sqrt(need.kappa * (epsilon - math.log(need.budget.delta))) / epsilon
 
 
-def shuffle_amplified(use: Ask) -> float:
+def shuffle_amplified(need: Requirement) -> float:
     """Returns the noise of Theorem 5.3 without its constant and its condition.
 
     It is sqrt(kappa ln(1/delta) ln(1 + kappa / (T delta)) ln(M kappa / delta) / M) / epsilon.
     """
-    kappa, m, delta = len(use.points), use.n_agents, use.budget.delta
-    horizon, log_delta = use.batch * use.release.n_syncs, math.log(delta)
+    kappa, m, delta = len(need.points), need.n_agents, need.budget.delta
+    horizon, log_delta = need.batch * need.release.n_syncs, math.log(delta)
     ratio = math.log1p(kappa / horizon / delta)
-    return math.sqrt(kappa * -log_delta * ratio * (math.log(m * kappa) - log_delta) / m) / use.budget.epsilon
+    return math.sqrt(kappa * -log_delta * ratio * (math.log(m * kappa) - log_delta) / m) / need.budget.epsilon
 
 
-def shuffle_vector_sum(use: Ask) -> float:
+def shuffle_vector_sum(need: Requirement) -> float:
     """Returns sqrt(3) / 4 ln(d^2 / delta) / epsilon, the noise in every node for bits with p = 1/2."""
-    return math.sqrt(3) / 4 * math.log(use.dim**2 / use.budget.delta) / use.budget.epsilon
+    return math.sqrt(3) / 4 * math.log(need.dim**2 / need.budget.delta) / need.budget.epsilon
 
 
 NOISE = {noise.__name__: noise for noise in (silo_local, shuffle_amplified, shuffle_vector_sum)}

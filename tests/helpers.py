@@ -64,9 +64,9 @@ class SharesRDPSE(fb.algos.DistRDPSE):
 
 
 def recalibrated(found, **changes):
-    """The least noise for a calibration, with other fields of its `Ask`."""
-    ask = replace(found.ask, **changes)
-    return fb.privacy.Calibration(ask=ask, model=type(found.model).calibrate(ask))
+    """The least noise for a calibration, with other fields of its `Requirement`."""
+    need = replace(found.requirement, **changes)
+    return fb.privacy.Calibration(requirement=need, model=type(found.model).calibrate(need))
 
 
 def simulate(env=ENV, algo=PRIVATE, **options):

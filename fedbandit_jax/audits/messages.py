@@ -73,10 +73,10 @@ class Messages(NoisyMechanism):
         return self._released(k, self.statistic.unpack(prefix)), MechanismState(None, (encoders, decoder), users, view)
 
     @override
-    def _misfit(self, timing: Timing, batch: int | None) -> str:
+    def _objection(self, timing: Timing, batch: int | None) -> str:
         if not timing.fixed or self.batch is None or self.statistic.drops:
             return f"single messages {WHERE}"
-        return super()._misfit(timing, batch)
+        return super()._objection(timing, batch)
 
 
 def by_message(bound: Any) -> Any:

@@ -83,7 +83,7 @@ class BoundStatistic:
         """Whether one user moves a sum by at most the sensitivity, because contributions have bounds."""
         return self.bounds.enforced or (isinstance(self.rule, Linear) and self.unit_rewards and self.rule.in_unit)
 
-    def misfit(self) -> str:
+    def objection(self) -> str:
         """Returns the objection to any proof for this statistic, or ""."""
         own, one = not struct.is_sealed(self.rule), self.bounds
         if own and (found := self.leak()):

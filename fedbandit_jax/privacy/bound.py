@@ -92,7 +92,7 @@ class BoundMechanism:
     resends: ClassVar[bool] = True  # whether a silo that was away adds its unsent sums to its next message
     longest: ClassVar[int | None] = None  # the most rounds added up before `absorb` or `step`; None if any number is
 
-    def misfit(self, spec: Any) -> str:
+    def objection(self, spec: Any) -> str:
         """Returns why the mechanism is bound for another environment; "" if it is for `spec`."""
         if self.n_agents != spec.n_agents:
             return f"the mechanism is bound for {self.n_agents} silos, there are {spec.n_agents}"

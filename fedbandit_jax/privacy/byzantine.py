@@ -285,10 +285,10 @@ class RobustMechanism(NoisyMechanism):
         yield f"the server's rule {self.server.aggregate!r} for single noised messages is post-processing of them"
 
     @override
-    def _misfit(self, timing: Timing, batch: int | None) -> str:
+    def _objection(self, timing: Timing, batch: int | None) -> str:
         if not struct.is_sealed(self.server):
             return f"{type(self.server).__name__} is a server of its own"
-        return super()._misfit(timing, batch)
+        return super()._objection(timing, batch)
 
 
 def with_robust_server(mechanism: BoundMechanism, aggregate: str, liars: Liars | None) -> BoundMechanism:

@@ -17,9 +17,9 @@ from fedbandit_jax.privacy import compatibility, releases
 from fedbandit_jax.privacy import trust as models
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.printed import Std, check_std, std_of
-from fedbandit_jax.privacy.trust.ask import Ask
 from fedbandit_jax.privacy.trust.gaussian import GaussianTrust
 from fedbandit_jax.privacy.trust.model import Proof, Trust
+from fedbandit_jax.privacy.trust.requirement import Requirement
 from fedbandit_jax.privacy.users import ONCE, Users
 
 
@@ -28,17 +28,17 @@ class Calibration:
     """Noise for one continual release, and its proof, read from the bound trust model that draws it.
 
     Attributes:
-        ask: the budget, and everything that the sensitivity of the messages to one user depends on.
+        requirement: the budget, and everything that the sensitivity of the messages to one user depends on.
         model: the bound trust model, which holds the noise.
     """
 
-    ask: Ask
+    requirement: Requirement
     model: Trust = dataclasses.field(compare=False)
 
     @property
     def proof(self) -> Proof:
         """Returns the proof of this noise under the budget's delta and adjacency."""
-        return self.model.proof(self.ask)
+        return self.model.proof(self.requirement)
 
     @property
     def sigma(self) -> float:
@@ -57,12 +57,12 @@ class Calibration:
     @property
     def releases_per_user(self) -> float:
         """kappa, the squared sensitivity to one user, relative to one message. For trees and one visit, their nodes."""
-        return self.ask.kappa
+        return self.requirement.kappa
 
     @property
     def sound(self) -> bool:
         """Whether this noise is proved to give the budget that was asked for."""
-        return self.epsilon_exact <= self.ask.budget.epsilon
+        return self.epsilon_exact <= self.requirement.budget.epsilon
 
 
 def calibrate(
@@ -89,10 +89,11 @@ def calibrate(
         release: a key of `fb.privacy.RELEASES`, or a function of S that returns the matrix C of your own; "blt" has the
             least noise for its memory.
         std: the standard deviation of the noise, as in `Calibration.sigma`. It is a number or a key of
-            `fb.privacy.PRINTED` (noise as a paper prints it). It may also be a function from the `Ask` (budget, release
-            and sizes) to a number. None is the least noise that is proved to give the budget. Gaussian noise then has
-            sigma^2 = kappa Delta_J^2 / mu*^2. Here mu* is the largest mu that the budget allows: delta(epsilon; mu*) =
-            delta. That is exact for one visit and Gaussian noise, and an upper bound on epsilon otherwise.
+            `fb.privacy.PRINTED` (noise as a paper prints it). It may also be a function from the `Requirement` (budget,
+            release and sizes) to a number. None is the least noise that is proved to give the budget. Gaussian noise
+            then has sigma^2 = kappa Delta_J^2 / mu*^2. Here mu* is the largest mu that the budget allows:
+            delta(epsilon; mu*) = delta. That is exact for one visit and Gaussian noise, and an upper bound on epsilon
+            otherwise.
         trust: who adds the noise and who is trusted: a key of `fb.privacy.TRUST`, or an `fb.privacy.GaussianTrust`.
         users: how often one user may contribute, see `fb.privacy.Users`; by default once.
         n_agents: M, which only some trust models need.
@@ -132,7 +133,7 @@ def calibrate(
         elif name in model.needs:
             raise BadType(name, f"must be an integer >= 1 with trust={trust!r}", None, others=("trust",))
     compatibility.check(models.tags(trust, release))
-    ask = Ask(
+    need = Requirement(
         budget=budget,
         release=releases.make(release, n_syncs),
         users=users,
@@ -140,4 +141,4 @@ def calibrate(
         joint_matrix=model.joint_matrix,
         **{name: value or 1 for name, value in sizes.items()},
     )
-    return Calibration(ask=ask, model=models.calibrate(ask, trust, std_of(std, ask)))
+    return Calibration(requirement=need, model=models.calibrate(need, trust, std_of(std, need)))

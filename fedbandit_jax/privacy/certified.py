@@ -30,9 +30,9 @@ from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.statistic import is_plain, statistic_tags
 from fedbandit_jax.privacy.sums import step_of, too_coarse
-from fedbandit_jax.privacy.trust.ask import Ask
 from fedbandit_jax.privacy.trust.gaussian import BoundGaussian
 from fedbandit_jax.privacy.trust.model import Trust
+from fedbandit_jax.privacy.trust.requirement import Requirement
 from fedbandit_jax.privacy.users import ONCE, TOGETHER, Users
 
 # for "replace" only: changing a reward may move sums more than leaving it out
@@ -122,26 +122,26 @@ class CertifiedMechanism(BoundMechanism):
             return "64-bit integers do not hold so much noise"
         if not (self.trust.on_grid or self.needs_users):
             return ""
-        ask, roundings = self.ask(0), 4 * self.release.touched()
-        move = ask.sensitivity / math.sqrt(ask.kappa)
-        return too_coarse(self.n_agents * ask.largest, self.trust.sum_std(), move, roundings)
+        need, roundings = self.requirement(0), 4 * self.release.touched()
+        move = need.sensitivity / math.sqrt(need.kappa)
+        return too_coarse(self.n_agents * need.largest, self.trust.sum_std(), move, roundings)
 
     @property
     def sensitivity(self) -> float:
         """The joint l2 sensitivity of all messages to one user, in a norm with equal noise on all entries."""
-        return self.ask(0).sensitivity
+        return self.requirement(0).sensitivity
 
     @override
     def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
-        if wrong := self._misfit(timing, batch):
+        if wrong := self._objection(timing, batch):
             return no_privacy(f"nothing is proved of this mechanism: {wrong}")
-        asks, several = [self.ask(i, timing.pure) for i in range(len(self.epsilon))], len(self.epsilon) > 1
-        proofs = [(self.trust.silo(i) if several else self.trust).proof(ask) for i, ask in enumerate(asks)]
-        pairs = list(zip([ask.budget for ask in asks], proofs))
+        needs, several = [self.requirement(i, timing.pure) for i in range(len(self.epsilon))], len(self.epsilon) > 1
+        proofs = [(self.trust.silo(i) if several else self.trust).proof(need) for i, need in enumerate(needs)]
+        pairs = list(zip([need.budget for need in needs], proofs))
         budget, proof = max(pairs, key=lambda pair: pair[1].epsilon / pair[0].epsilon)
         asked, worst = max(pairs, key=lambda pair: pair[1].epsilon)
         bounded, largest, coarse = self.statistic.bounded, float(np.max(self.epsilon)), self.coarse(batch)
-        smallest = tails.smallest_delta(largest, self.trust.missing(asks[0]))
+        smallest = tails.smallest_delta(largest, self.trust.missing(needs[0]))
         gives = f"the noise gives epsilon = {proof.epsilon:.4g} at delta = {budget.delta:g}"
         reason = coarse
         if not bounded:
@@ -172,8 +172,8 @@ class CertifiedMechanism(BoundMechanism):
             server_noise_std=float(self.stds().max()),
             release=getattr(self.release, "of", type(self.release).__name__),
             releases=int(self.release.n_syncs),
-            releases_per_user=asks[0].kappa,
-            sensitivity=(worst.moves or asks[0].sensitivity) if bounded and not self.trust.needs_users else None,
+            releases_per_user=needs[0].kappa,
+            sensitivity=(worst.moves or needs[0].sensitivity) if bounded and not self.trust.needs_users else None,
             per_silo=tuple((one.epsilon, one.delta, each.epsilon) for one, each in pairs) if several else (),
             schedule=timing.sentence + (f" (epsilon = {self._pure(timing):g})" if self._pure(timing) else ""),
             not_covered=(
@@ -216,7 +216,7 @@ class CertifiedMechanism(BoundMechanism):
         if isinstance(self.trust, BoundGaussian):
             yield "who adds it, and who sees what, is as the caller's own trust model says"
 
-    def _misfit(self, timing: Timing, batch: int | None) -> str:
+    def _objection(self, timing: Timing, batch: int | None) -> str:
         release, model = self.release, type(self.trust)
         if not struct.is_sealed(release):
             return f"{type(release).__name__} was put in after binding, which checks what a release does"
@@ -226,7 +226,7 @@ class CertifiedMechanism(BoundMechanism):
         if not struct.is_sealed(self.trust):
             return f"{model.__name__} is a trust model of its own, and its code is not proved"
         one = self.statistic
-        if wrong := one.misfit() or compatibility.objection(self.tags | timing.tags):
+        if wrong := one.objection() or compatibility.objection(self.tags | timing.tags):
             return wrong
         if self.waits and model.away == "few" and not (timing.total or math.inf) <= self.held:
             return f"a message may hold sums of all {timing.total} rounds, and there is room for {int(self.held)}"
@@ -259,7 +259,7 @@ class CertifiedMechanism(BoundMechanism):
                 return f"it is bound to batches of at most {self.batch} rounds, and runs with up to {timing.longest}"
         elif self.batch is not None and batch != self.batch:
             return f"it is bound to batches of {self.batch} rounds, and runs with {batch}"
-        return self.trust.misfit(self.ask(0, timing.pure))
+        return self.trust.objection(self.requirement(0, timing.pure))
 
     def _unit(self) -> str:
         one = self.users
@@ -276,10 +276,10 @@ class CertifiedMechanism(BoundMechanism):
     def _pure(self, timing: Timing) -> float:
         return float(self.users.together * np.max(timing.pure))
 
-    def ask(self, i: int, pure: Any = 0.0) -> Ask:
+    def requirement(self, i: int, pure: Any = 0.0) -> Requirement:
         """Returns the request of silo i, or of all together, to the trust model; `pure` as in `Timing`."""
         spent, n = np.asarray(pure, float).reshape(-1), len(self.epsilon)
-        return Ask(
+        return Requirement(
             budget=self.budget(i),
             release=self.release,
             users=self.users.anyhow if self.waits else self.users,

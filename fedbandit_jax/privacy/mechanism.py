@@ -175,7 +175,7 @@ class Mechanism:
         if n_syncs == 0:
             return NoRelease(n_agents=n_agents)
         statistic = dataclasses.replace(statistic, rule=self.statistic)
-        if wrong := statistic.misfit():
+        if wrong := statistic.objection():
             raise TypeError(wrong)
         kind, longest, first = trust.find(self.trust), batch or longest, self.budgets[0]
         known = most if batch is None and kind.batches == "fixed" else batch
@@ -196,8 +196,9 @@ class Mechanism:
         )
         mixed = {"batch in several messages": statistic.drops and bound.release.touched() > 1}
         compatibility.check(said | tagged("release", self.release, mixed))
-        asks = [dataclasses.replace(bound.ask(i, pure), dropouts=self.dropouts) for i in range(len(self.budgets))]
-        model, *rest = (trust.calibrate(ask, self.trust, std_of(self.std, ask)) for ask in asks)
+        needs = (bound.requirement(i, pure) for i in range(len(self.budgets)))
+        needs = (dataclasses.replace(need, dropouts=self.dropouts) for need in needs)
+        model, *rest = (trust.calibrate(need, self.trust, std_of(self.std, need)) for need in needs)
         if rest:
             model = dataclasses.replace(model, std=np.array([one.std[0] for one in (model, *rest)]))  # pyright: ignore
         bound = dataclasses.replace(bound, trust=model)

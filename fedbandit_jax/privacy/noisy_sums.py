@@ -45,11 +45,11 @@ class NoisyMechanism(CertifiedMechanism):
         return self.n_agents - self.trust.dropouts if self.trust.away == "few" else 0
 
     @override
-    def misfit(self, spec: Any) -> str:
+    def objection(self, spec: Any) -> str:
         other = not struct.is_sealed(self.statistic)
         if other or dataclasses.replace(self.statistic, rule=LINEAR) != BoundStatistic.of(spec):
-            return super().misfit(spec) or f"the mechanism is bound to another statistic, not for {spec}"
-        return super().misfit(spec)
+            return super().objection(spec) or f"the mechanism is bound to another statistic, not for {spec}"
+        return super().objection(spec)
 
     @override
     def admit(self, x: Array, y: Array, seen: Any = ()) -> Admitted:

@@ -1,7 +1,7 @@
 """Noise as papers print it: standard deviations for `Mechanism(std=)`; certificates state the epsilon of each.
 
-Each function maps the use of a trust model, an `Ask`, to the standard deviation of the noise. `PRINTED` has them by
-name. Theorems and lemmas are from Zhou & Chowdhury (2024), unless another paper is named.
+Each function maps the `Requirement` of a trust model to a standard deviation of noise. `PRINTED` has them by name.
+Theorems and lemmas are from Zhou & Chowdhury (2024), unless another paper is named.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from collections.abc import Callable
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.privacy.trust.ask import Ask
+from fedbandit_jax.privacy.trust.requirement import Requirement
 from fedbandit_jax.privacy.trust.shuffle import lemma_std
 
-Std = float | str | Callable[[Ask], float] | None
+Std = float | str | Callable[[Requirement], float] | None
 RANGE = 1e-30, 1e30  # of standard deviations, as float32 has them
 
 
-def theorem_5_1(use: Ask) -> float:
+def theorem_5_1(need: Requirement) -> float:
     """Computes sqrt(8 kappa (ln(2/delta) + epsilon)) / epsilon, for "silo_local" and one visit of a user."""
-    epsilon, delta = use.budget.epsilon - use.pure, use.budget.delta
-    return math.sqrt(8 * use.kappa * (math.log(2) - math.log(delta) + epsilon)) / epsilon
+    epsilon, delta = need.budget.epsilon - need.pure, need.budget.delta
+    return math.sqrt(8 * need.kappa * (math.log(2) - math.log(delta) + epsilon)) / epsilon
 
 
-def theorem_5_5(use: Ask) -> float:
+def theorem_5_5(need: Requirement) -> float:
     """Computes the noise of "shuffle_vector_sum", through Cheu et al. (2021).
 
     Each of both streams has half of the budget. Each tree node has (epsilon_0, delta_0) of that. The noise bits have p
@@ -35,28 +35,28 @@ def theorem_5_5(use: Ask) -> float:
     Raises:
         ValueError: epsilon is too large for the theorem, which needs epsilon_0 <= 15.
     """
-    epsilon, delta, kappa = use.budget.epsilon / 2, use.budget.delta / 2, len(use.points)
+    epsilon, delta, kappa = need.budget.epsilon / 2, need.budget.delta / 2, len(need.points)
     epsilon_0 = epsilon / (2 * math.sqrt(2 * kappa * math.log(2 / delta)))
     if epsilon_0 > 15:
-        got = f"{use.budget.epsilon:g}, with epsilon_0 = {epsilon_0:g}"
+        got = f"{need.budget.epsilon:g}, with epsilon_0 = {epsilon_0:g}"
         bound = "60 sqrt(2 kappa ln(4/delta)), that is epsilon_0 <= 15 in every node (Theorem 5.5)"
-        raise BadValue("epsilon", f"must be <= {bound}", use.budget.epsilon, got=got)
-    entries = use.dim * (use.dim + 1) // 2
+        raise BadValue("epsilon", f"must be <= {bound}", need.budget.epsilon, got=got)
+    entries = need.dim * (need.dim + 1) // 2
     return math.sqrt(0.75 * 60_000) * math.log(4 * (entries**2 + 1) * 2 * kappa / delta) / epsilon_0
 
 
-def dubey2020(use: Ask) -> float:
+def dubey2020(need: Requirement) -> float:
     """Computes 4 sqrt(m) (L^2 + 1) ln(2/delta) / epsilon, for "silo_local_matrix" and the norm bound L = 1.
 
     The tree has the depth m = 1 + ceil(log2 S).
 
     Reference: Dubey & Pentland (2020), PRIVATIZER (Algorithm 2), lines 5-6.
     """
-    m = 1 + math.ceil(math.log2(use.release.n_syncs))
-    return 8 * math.sqrt(m) * math.log(2 / use.budget.delta) / (use.budget.epsilon - use.pure)
+    m = 1 + math.ceil(math.log2(need.release.n_syncs))
+    return 8 * math.sqrt(m) * math.log(2 / need.budget.delta) / (need.budget.epsilon - need.pure)
 
 
-PRINTED: dict[str, Callable[[Ask], float]] = {
+PRINTED: dict[str, Callable[[Requirement], float]] = {
     "theorem_5_1": theorem_5_1,
     "theorem_5_3": lemma_std,
     "theorem_5_5": theorem_5_5,
@@ -72,8 +72,8 @@ def check_std(std: Std) -> None:
         validate.within("std", validate.positive("std", std), *RANGE)
 
 
-def std_of(std: Std, use: Ask) -> float | None:
+def std_of(std: Std, need: Requirement) -> float | None:
     """Returns the standard deviation that `std` is for this use, or None for the least noise."""
     rule = PRINTED[std] if isinstance(std, str) else std
-    number = rule(use) if callable(rule) else rule
+    number = rule(need) if callable(rule) else rule
     return None if number is None else validate.within("std", validate.positive("std", number), *RANGE)

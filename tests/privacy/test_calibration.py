@@ -20,7 +20,7 @@ from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.privacy.printed import dubey2020
 from fedbandit_jax.privacy.releases import RELEASES, make
-from fedbandit_jax.privacy.trust import TRUST, Ask, SecAgg, VectorSum
+from fedbandit_jax.privacy.trust import TRUST, Requirement, SecAgg, VectorSum
 
 SIZE: dict = dict(n_agents=20, batch=5, dim=3)
 
@@ -49,7 +49,7 @@ def test_answers_are_finite_or_a_sentence_and_tight_ones_are_sound(trust, releas
         c = calibrate(Budget(*budget), n_syncs=40, release=release, std=std, trust=trust, **SIZE)
         assert 0 < c.sigma < math.inf
         assert 0 < c.model.sum_std() < math.inf
-        assert c.epsilon_exact >= (0.99 * c.ask.budget.epsilon if std is None else 0)  # tight ones waste little
+        assert c.epsilon_exact >= (0.99 * c.requirement.budget.epsilon if std is None else 0)  # tight ones waste little
         assert c.sound or std
         if authors and budget[0] == 20:
             assert c.epsilon_exact == math.inf  # too few bits for a proof of anything
@@ -61,7 +61,7 @@ def test_answers_are_finite_or_a_sentence_and_tight_ones_are_sound(trust, releas
             sentences.append(str(error))
             continue
         assert 0 < c.sigma < math.inf
-        nothing = c.sigma * 1e4 <= c.ask.sensitivity  # mu above 10^4: epsilon would be above 10^7, and is not computed
+        nothing = c.sigma * 1e4 <= c.requirement.sensitivity  # epsilon would be above 10^7, and is not computed
         nothing |= epsilon > 100  # the tails that are never drawn cost more than any delta
         assert 0 <= c.epsilon_exact < math.inf or nothing or authors
         assert not (nothing and c.sound)
@@ -100,7 +100,7 @@ def test_never_optimistic(epsilon, delta, pair, adjacency, n_syncs, visits):
     c = calibrate(budget, n_syncs=n_syncs, release=release, trust=trust, users=fb.privacy.Users(visits), **SIZE)
     c_matrix, matrix = encoder(release, n_syncs), trust == "silo_local_matrix"
     moved = visits * math.sqrt((c_matrix**2).sum(0).max() * DELTA_SQ[adjacency, matrix])
-    assert moved == pytest.approx(c.ask.sensitivity, rel=1e-9)
+    assert moved == pytest.approx(c.requirement.sensitivity, rel=1e-9)
     if trust == "secagg":
         sigma = float(c.model.share) * math.sqrt(SIZE["n_agents"])
         touched = (c_matrix != 0).sum(0).max()  # messages that one batch enters
@@ -115,7 +115,7 @@ def test_never_optimistic(epsilon, delta, pair, adjacency, n_syncs, visits):
 def test_vector_sums_pay_for_rounding(adjacency, visits):
     """A user moves the ones of an entry by (g times the statistic) + 1, and so all D by sqrt D; level by level."""
     budget, users = Budget(1.0, 1e-3, adjacency), fb.privacy.Users(visits)
-    ask = Ask(budget=budget, release=make("tree", 5), users=users, **SIZE)
+    need = Requirement(budget=budget, release=make("tree", 5), users=users, **SIZE)
     coarse = dict(g=np.float32([5, 6, 9]), b=np.float32([4e5, 3e5, 2.5e5]))
     few = VectorSum(**coarse, n_batch=100, exact=False, width=int(4e5 + 10))
     tight = calibrate(budget, n_syncs=5, trust="shuffle_vector_sum", users=users, **SIZE).model
@@ -124,7 +124,7 @@ def test_vector_sums_pay_for_rounding(adjacency, visits):
         step = visits * (math.sqrt(DELTA_SQ[adjacency, False]) * g + math.sqrt(D))
         mu = math.sqrt((step**2 / (n * b / 4)).sum())
         expected = gaussian_epsilon(mu, 1e-3)
-        assert expected * (1 - 1e-9) <= model.proof(ask).epsilon <= 1.01 * expected
+        assert expected * (1 - 1e-9) <= model.proof(need).epsilon <= 1.01 * expected
     assert dp_accounting.get_epsilon_gaussian(1 / mu, 1e-3) <= 1 + 1e-6
 
 
@@ -158,8 +158,8 @@ def test_amplification_is_used_where_it_helps():
     assert removed.sigma == theorem.sigma == pytest.approx(any_two, rel=1e-5)
     users = fb.privacy.Users(2)  # and says nothing of one who returns
     assert calibrate(budget, **common, users=users).sigma == pytest.approx(2 * calibrate(budget, n_syncs=1).sigma)
-    ask = dataclasses.replace(theorem.ask, users=users)
-    assert theorem.model.proof(ask).epsilon == pytest.approx(gaussian_epsilon(2 * 4.5**0.5 / theorem.sigma, 1e-6))
+    need = dataclasses.replace(theorem.requirement, users=users)
+    assert theorem.model.proof(need).epsilon == pytest.approx(gaussian_epsilon(2 * 4.5**0.5 / theorem.sigma, 1e-6))
     for wrong in (dict(n_agents=10), dict(users=users)):
         with pytest.raises(ValueError, match=r"M = 10|visits must be 1"):
             calibrate(budget, std="theorem_5_3", **{**common, **wrong})
@@ -199,9 +199,9 @@ def test_the_noise_of_a_trust_model(trust):
         assert c.sound == (times > 1.0) or times == 1.0
 
     if trust not in ("secagg", "shuffle_vector_sum"):
-        ask = dataclasses.replace(least.ask, pure=0.3)  # of a private schedule
-        expected = gaussian_epsilon(ask.sensitivity / least.sigma, 1e-5, 0.3)
-        assert least.model.proof(ask).epsilon == pytest.approx(expected, rel=1e-6)
+        need = dataclasses.replace(least.requirement, pure=0.3)  # of a private schedule
+        expected = gaussian_epsilon(need.sensitivity / least.sigma, 1e-5, 0.3)
+        assert least.model.proof(need).epsilon == pytest.approx(expected, rel=1e-6)
 
 
 def test_noise_that_nobody_may_have():
@@ -225,19 +225,20 @@ def test_the_noise_of_all_silos_has_room(key):
 def test_what_one_silo_knows_of_the_noise_is_stated():
     """The certificate names the epsilon of the noise of all silos but one, whose share that one may subtract."""
     for dropouts in (0, 1):
-        ask = Ask(budget=Budget(1.0, 0.1), release=make("tree", 5), n_agents=3, batch=2, dim=2, dropouts=dropouts)
-        model = SecAgg.calibrate(ask)
-        fewer = dataclasses.replace(model, dropouts=dropouts + 1).proof(ask)
-        assert fewer.epsilon > model.proof(ask).epsilon
-        assert f"one of {3 - dropouts} silos epsilon is {fewer.epsilon:.4g}" in model.proof(ask).assumes[0]
+        sizes = dict(n_agents=3, batch=2, dim=2, dropouts=dropouts)
+        need = Requirement(budget=Budget(1.0, 0.1), release=make("tree", 5), **sizes)
+        model = SecAgg.calibrate(need)
+        fewer = dataclasses.replace(model, dropouts=dropouts + 1).proof(need)
+        assert fewer.epsilon > model.proof(need).epsilon
+        assert f"one of {3 - dropouts} silos epsilon is {fewer.epsilon:.4g}" in model.proof(need).assumes[0]
 
 
 def test_the_formula_of_dubey_and_pentland():
     """(2020): 8 sqrt(m) ln(2 / delta) / epsilon, m = 1 + ceil(log2 S), without the epsilon that a schedule spends."""
     paper = dict(n_syncs=400, release="tree", trust="silo_local_matrix", std="dubey2020")
     for pure, left in ((0.0, 0.5), (0.1, 0.4)):
-        ask = dataclasses.replace(calibrate(Budget(0.5, 0.01), **paper).ask, pure=pure)
-        assert dubey2020(ask) == pytest.approx(8 * math.sqrt(10) * math.log(200) / left, rel=1e-6)
+        need = dataclasses.replace(calibrate(Budget(0.5, 0.01), **paper).requirement, pure=pure)
+        assert dubey2020(need) == pytest.approx(8 * math.sqrt(10) * math.log(200) / left, rel=1e-6)
 
 
 def test_every_silo_may_have_a_budget_of_its_own():
@@ -259,7 +260,7 @@ def test_a_mechanism_has_the_noise_of_its_calibration(trust):
     common = dict(release="input_perturbation" if trust == "local" else "tree", trust=trust)
     users, budget = fb.privacy.Users(3, per_batch=1, apart=2, silos=2), Budget(1.0, 1e-3, "zero_out")
     bound = Mechanism(budget, unit=users, **common).bind(BoundStatistic(SIZE["dim"]), n_agents=20, batch=5, n_syncs=10)
-    alone, asked = calibrate(budget, n_syncs=10, users=users, **common, **SIZE), bound.ask(0)
+    alone, asked = calibrate(budget, n_syncs=10, users=users, **common, **SIZE), bound.requirement(0)
     same = dict(release=asked.release, moves_sq=2.0, rounding=asked.rounding)
-    assert dataclasses.replace(alone.ask, **same) == asked
+    assert dataclasses.replace(alone.requirement, **same) == asked
     assert bound.trust.sum_std() == pytest.approx(alone.model.sum_std(), rel=1e-3)

@@ -94,7 +94,7 @@ def test_composed_dishonestly(name):
         (RELEASES, "tree", Blt, {"trust": "shuffle_amplified"}, "does not support trust"),
         (TRUST, "silo_local", subclass(SiloLocal, noise=lambda s, key, n: jnp.zeros(n)), {}, OWN),
         (TRUST, "central", subclass(Central, noise=lambda s, key, n: Central.noise(s, key, n) * 0.95), CENTRAL, OWN),
-        (TRUST, "central", subclass(Central, proof=lambda s, ask: SiloLocal.proof(s, ask)), CENTRAL, OWN),
+        (TRUST, "central", subclass(Central, proof=lambda s, need: SiloLocal.proof(s, need)), CENTRAL, OWN),
         (TRUST, "secagg", subclass(SecAgg, sentence="mine"), {"trust": "secagg"}, OWN),
     ],
 )

@@ -129,7 +129,8 @@ def test_shares_are_of_the_budget():
     both = private(schedule, budgets).bind(SPEC, 50)
     np.testing.assert_allclose(both.schedule.epsilon, [0.6, 0.2], rtol=1e-6)
     plain = [fb.privacy.calibrate(budget, n_syncs=50) for budget in budgets]
-    each = [recalibrated(one, pure=0.2 * one.ask.budget.epsilon, rounding=rounding).model.std[0] for one in plain]
+    pure = [0.2 * budget.epsilon for budget in budgets]
+    each = [recalibrated(one, pure=its, rounding=rounding).model.std[0] for one, its in zip(plain, pure)]
     np.testing.assert_allclose(both.mechanism.trust.std, each, rtol=1e-6)
     assert [row[2] for row in certify(both).per_silo] == pytest.approx([3.0, 1.0], rel=1e-6)
     for epsilon, argument in ((1e-5, "share * epsilon"), (None, "schedule")):

@@ -38,8 +38,8 @@ from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.budget import ADJACENCY, MAX_NORM, Budget, matrix_sensitivity_sq
 from fedbandit_jax.privacy.packing import matrix_weights, packed_size, unpack
 from fedbandit_jax.privacy.tails import check_delta, normal
-from fedbandit_jax.privacy.trust.ask import allowed_mu
 from fedbandit_jax.privacy.trust.gaussian import GAUSSIAN, noise_std
+from fedbandit_jax.privacy.trust.requirement import allowed_mu
 
 METHODS = ("tight", "theorem")
 SENTENCE = (

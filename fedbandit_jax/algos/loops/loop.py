@@ -108,7 +108,7 @@ class PolicyLoop(PlayingLoop):
         mechanism = self.mechanism
         if not struct.is_sealed(mechanism):
             return no_privacy(f"nothing is proved of {type(mechanism).__name__}, a user-defined mechanism")
-        if wrong := mechanism.misfit(spec):
+        if wrong := mechanism.objection(spec):
             return no_privacy(wrong)
         total = None if self.equal_batches is None else int(self.n_syncs) * self.equal_batches
         equal = Timing("fixed in advance, so it tells nothing about users", total=total)

@@ -34,7 +34,7 @@ orthogonal, as with at most b bands, the bound is exact. Orthogonal moves g_k re
 noise is on the sum over silos, the messages move by |C sum_i g^i|^2 <= n' G n. If every silo has its own noise, they
 move by sum_i |C g^i|^2 <= sum_i n^i' G n^i <= n' G n, since no entry of G is negative. So one silo is the worst case.
 If k silos count separately, each n^i is a valid pattern. Then the bounds are k times and, with one noise, k^2 times
-that of one silo (`Ask.kappa`).
+that of one silo (`Requirement.kappa`).
 """
 
 from __future__ import annotations

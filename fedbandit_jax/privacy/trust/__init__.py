@@ -8,7 +8,6 @@ from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.privacy import releases
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.tails import check_delta
-from fedbandit_jax.privacy.trust.ask import Ask as Ask
 from fedbandit_jax.privacy.trust.gaussian import BoundGaussian as BoundGaussian
 from fedbandit_jax.privacy.trust.gaussian import Central as Central
 from fedbandit_jax.privacy.trust.gaussian import GaussianTrust as GaussianTrust
@@ -17,6 +16,7 @@ from fedbandit_jax.privacy.trust.gaussian import SiloLocal as SiloLocal
 from fedbandit_jax.privacy.trust.gaussian import SiloLocalMatrix as SiloLocalMatrix
 from fedbandit_jax.privacy.trust.model import Proof as Proof
 from fedbandit_jax.privacy.trust.model import Trust as Trust
+from fedbandit_jax.privacy.trust.requirement import Requirement as Requirement
 from fedbandit_jax.privacy.trust.secagg import SecAgg as SecAgg
 from fedbandit_jax.privacy.trust.shuffle import Shuffled as Shuffled
 from fedbandit_jax.privacy.trust.vector_sum import VectorSum as VectorSum
@@ -51,10 +51,10 @@ def tags(trust: str | GaussianTrust, release: str | releases.Make) -> Tags:
     return tagged("trust", trust, find(trust).tags()) | tagged("release", release, releases.tags(release))
 
 
-def calibrate(ask: Ask, trust: str | GaussianTrust, std: float | None) -> Trust:
-    """Returns the bound model for the use `ask`, with noise of this `std`; None: the least that gives the budget."""
-    if not 0 <= ask.pure < ask.budget.epsilon:
-        raise BadValue("pure", f"must leave some of epsilon = {ask.budget.epsilon:g} for the releases", ask.pure)
-    bound = (trust if isinstance(trust, GaussianTrust) else find(trust)).calibrate(ask, std)
-    check_delta(ask.budget.delta, bound.missing(ask))
+def calibrate(need: Requirement, trust: str | GaussianTrust, std: float | None) -> Trust:
+    """Returns the bound model for `need`, with noise of this `std`; None: the least that gives the budget."""
+    if not 0 <= need.pure < need.budget.epsilon:
+        raise BadValue("pure", f"must leave some of epsilon = {need.budget.epsilon:g} for the releases", need.pure)
+    bound = (trust if isinstance(trust, GaussianTrust) else find(trust)).calibrate(need, std)
+    check_delta(need.budget.delta, bound.missing(need))
     return bound

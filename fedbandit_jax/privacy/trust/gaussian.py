@@ -1,8 +1,8 @@
 """Trust models with Gaussian noise, added by every silo, by the server, or by every user; and those of your own.
 
-All protect one user, with as many contributions as `Ask.users` allows, under the adjacency of the budget. One user
-moves all messages together by at most `Ask.sensitivity` in joint l2 norm. Proofs called "exact" are tight for one visit
-and upper bounds for more. They include adaptivity and composition over all messages.
+All protect one user, with as many contributions as `Requirement.users` allows, under the adjacency of the budget. One
+user moves all messages together by at most `Requirement.sensitivity` in joint l2 norm. Proofs called "exact" are tight
+for one visit and upper bounds for more. They include adaptivity and composition over all messages.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from fedbandit_jax.privacy.accounting.gaussian import MOST_MU
 from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.packing import matrix_weights
 from fedbandit_jax.privacy.tails import normal
-from fedbandit_jax.privacy.trust.ask import Ask
 from fedbandit_jax.privacy.trust.model import Proof, Trust, same_sizes
+from fedbandit_jax.privacy.trust.requirement import Requirement
 
 GAUSSIAN = "exact Gaussian differential privacy, joint over bias and covariance, adaptive"
 
@@ -46,24 +46,24 @@ class Gaussian(Trust):
 
     @classmethod
     @override
-    def calibrate(cls, ask: Ask, std: float | None = None) -> Gaussian:
-        return cls(std=cls.drawn_std(ask, std))  # pyright: ignore[reportCallIssue]
+    def calibrate(cls, need: Requirement, std: float | None = None) -> Gaussian:
+        return cls(std=cls.drawn_std(need, std))  # pyright: ignore[reportCallIssue]
 
     @staticmethod
-    def drawn_std(ask: Ask, std: float | None) -> np.float32:
+    def drawn_std(need: Requirement, std: float | None) -> np.float32:
         """Returns the standard deviation to draw one Gaussian with, see `Trust.calibrate`."""
-        return noise_std(ask.sensitivity / ask.mu if std is None else std)
+        return noise_std(need.sensitivity / need.mu if std is None else std)
 
     @override
-    def proof(self, ask: Ask) -> Proof:
+    def proof(self, need: Requirement) -> Proof:
         less = min(1.0, max(0.0, float(self.sources)))  # of one source, or of less
         sigma = float(np.min(self.std)) * less**0.5 / MAX_NORM**2  # without the margin of `noise_std`
-        if not sigma * MOST_MU > ask.sensitivity:  # the accountant does not compute larger ratios
+        if not sigma * MOST_MU > need.sensitivity:  # the accountant does not compute larger ratios
             return Proof(sigma, math.inf, "none: (almost) no noise is drawn", self.assumes)
-        mu = ask.sensitivity / sigma
-        epsilon = ask.epsilon(lambda delta: gaussian_epsilon(mu, delta, ask.pure), ask.missing)
-        schedule = f"; composed with a {ask.pure:g}-DP schedule, exactly if that is randomised response"
-        return Proof(sigma, epsilon, GAUSSIAN + schedule * (ask.pure > 0), self.assumes)
+        mu = need.sensitivity / sigma
+        epsilon = need.epsilon(lambda delta: gaussian_epsilon(mu, delta, need.pure), need.missing)
+        schedule = f"; composed with a {need.pure:g}-DP schedule, exactly if that is randomised response"
+        return Proof(sigma, epsilon, GAUSSIAN + schedule * (need.pure > 0), self.assumes)
 
     @override
     def sum_std(self) -> float:
@@ -96,16 +96,16 @@ class SiloLocal(Gaussian):
 
     @classmethod
     @override
-    def calibrate(cls, ask: Ask, std: float | None = None) -> SiloLocal:
-        return cls(std=np.full(ask.n_agents, cls.drawn_std(ask, std)))
+    def calibrate(cls, need: Requirement, std: float | None = None) -> SiloLocal:
+        return cls(std=np.full(need.n_agents, cls.drawn_std(need, std)))
 
     def silo(self, i: int) -> SiloLocal:
         """Returns the noise of silo i alone."""
         return dataclasses.replace(self, std=np.asarray(self.std)[i : i + 1])
 
     @override
-    def misfit(self, ask: Ask) -> str:
-        return "" if np.shape(self.std) == (ask.n_agents,) else f"{np.shape(self.std)} noises for {ask.n_agents} silos"
+    def objection(self, need: Requirement) -> str:
+        return same_sizes(np.shape(self.std), (need.n_agents,))
 
     @override
     def noise(self, key: Array, size: int) -> Array:
@@ -218,8 +218,8 @@ class Local(Gaussian):
 
     @classmethod
     @override
-    def calibrate(cls, ask: Ask, std: float | None = None) -> Local:
-        return cls(std=cls.drawn_std(ask, std), batch=ask.batch, n_agents=ask.n_agents)
+    def calibrate(cls, need: Requirement, std: float | None = None) -> Local:
+        return cls(std=cls.drawn_std(need, std), batch=need.batch, n_agents=need.n_agents)
 
     @property
     @override
@@ -227,8 +227,8 @@ class Local(Gaussian):
         return self.n_agents * self.batch
 
     @override
-    def misfit(self, ask: Ask) -> str:
-        return same_sizes((self.n_agents, self.batch), (ask.n_agents, ask.batch))
+    def objection(self, need: Requirement) -> str:
+        return same_sizes((self.n_agents, self.batch), (need.n_agents, need.batch))
 
     @override
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
@@ -286,10 +286,10 @@ class GaussianTrust:
         for one in self.assumes:
             validate.text("assumes", one)
 
-    def calibrate(self, ask: Ask, std: float | None = None) -> BoundGaussian:
-        """Returns the bound model for the use `ask`, see `Trust.calibrate`."""
+    def calibrate(self, need: Requirement, std: float | None = None) -> BoundGaussian:
+        """Returns the bound model for `need`, see `Trust.calibrate`."""
         return BoundGaussian(
-            std=Gaussian.drawn_std(ask, std),
+            std=Gaussian.drawn_std(need, std),
             sources=np.float32(self.sources),
             sentence=self.sentence,
             whose=self.whose,

@@ -21,7 +21,7 @@ from jax import Array
 
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy import tails
-from fedbandit_jax.privacy.trust.ask import Ask
+from fedbandit_jax.privacy.trust.requirement import Requirement
 
 
 class Proof(NamedTuple):
@@ -31,7 +31,7 @@ class Proof(NamedTuple):
     epsilon: float  # the smallest epsilon proved at the budget's delta, the schedule's share included
     accountant: str  # the method of proof
     assumes: tuple[str, ...] = ()  # behaviour of others that voids the guarantee
-    moves: float | None = None  # the sensitivity with the rounding of messages, None: as by the `Ask`
+    moves: float | None = None  # the sensitivity with the rounding of messages, None: as by the `Requirement`
 
 
 T = TypeVar("T", bound="Trust")
@@ -50,7 +50,7 @@ class Trust:
     whose: ClassVar[str] = "of a message"  # the message or sum that `Proof.sigma` is about
     for_trees: ClassVar[bool] = False  # whether the proof covers the release `Tree` only
     needs: ClassVar[tuple[str, ...]] = ()  # the sizes that the noise depends on, among "n_agents", "batch" and "dim"
-    # the batches that the proof covers: "equal", "fixed" (in advance, at most `Ask.batch`) or "any" (also adaptive)
+    # batches that the proof covers: "equal", "fixed" in advance, at most `Requirement.batch`, or "any", also adaptive
     batches: ClassVar[str] = "equal"
     joint_matrix: ClassVar[bool] = False  # whether the noise is symmetric noise on the joint matrix of (x, y)
     # the silos that may miss a synchronisation: "none" (there is no proof), "few" (up to `dropouts`) or "any"
@@ -84,20 +84,20 @@ class Trust:
         }
 
     @classmethod
-    def calibrate(cls, ask: Ask, std: float | None = None) -> Trust:
+    def calibrate(cls, need: Requirement, std: float | None = None) -> Trust:
         """Returns the bound model with noise of this `std`; None: the least that is proved to give the budget."""
         raise NotImplementedError(f"{cls.__name__}.calibrate")
 
-    def missing(self, ask: Ask) -> float:
+    def missing(self, need: Requirement) -> float:
         """Bounds the mass of the tails that are never drawn, over all noise that depends on one user."""
-        return ask.missing
+        return need.missing
 
-    def proof(self, ask: Ask) -> Proof:
-        """Returns the proof of this object's noise for the use `ask`, computed on the host."""
+    def proof(self, need: Requirement) -> Proof:
+        """Returns the proof of this object's noise for `need`, computed on the host."""
         raise NotImplementedError(f"{type(self).__name__}.proof")
 
-    def misfit(self, ask: Ask) -> str:
-        """Returns the objection to this noise for the use `ask`, or an empty string."""
+    def objection(self, need: Requirement) -> str:
+        """Returns the objection to this noise for `need`, or an empty string."""
         return ""
 
     def sum_std(self) -> float:
@@ -144,7 +144,7 @@ def same_sizes(has: tuple[int, ...], wanted: tuple[int, ...]) -> str:
 LITTLE = 40.0  # the largest mu where nothing can be proved
 
 
-def least(model: Callable[[float], T], ask: Ask, top: float) -> T:
+def least(model: Callable[[float], T], need: Requirement, top: float) -> T:
     """Returns the model with the largest mu <= `top`, to a part in 10^4, and a proven epsilon within the budget.
 
     `model` makes a bound model from mu. A larger mu has less noise. The far tails of integer noise are never drawn. If
@@ -153,16 +153,16 @@ def least(model: Callable[[float], T], ask: Ask, top: float) -> T:
     Raises:
         ValueError: if even mu = top / 1000 does not give the budget.
     """
-    epsilon, delta, top = ask.budget.epsilon, ask.budget.delta, min(top, LITTLE)
-    needed = tails.smallest_delta(epsilon, model(top).missing(ask))
+    epsilon, delta, top = need.budget.epsilon, need.budget.delta, min(top, LITTLE)
+    needed = tails.smallest_delta(epsilon, model(top).missing(need))
     if not needed < delta:  # as of Gaussian noise, of which nothing is claimed either
         return model(top)
     low, high = top, top
-    while model(low).proof(ask).epsilon > epsilon:
+    while model(low).proof(need).epsilon > epsilon:
         low, high = low / 1.5, low
         if low < top / 1000:
             raise BadValue("epsilon", "must be larger for integer noise to be proved to give it", epsilon)
     while high / low > 1 + 1e-4:
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if model(middle).proof(ask).epsilon > epsilon else (middle, high)
+        low, high = (low, middle) if model(middle).proof(need).epsilon > epsilon else (middle, high)
     return model(low)

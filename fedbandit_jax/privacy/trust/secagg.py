@@ -21,8 +21,8 @@ from fedbandit_jax.privacy.accounting import gaussian_mu, nearly_gaussian
 from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.privacy.samplers import GAUSSIAN_CUT, discrete_gaussian, stochastic_round
-from fedbandit_jax.privacy.trust.ask import Ask
 from fedbandit_jax.privacy.trust.model import Proof, Trust, least, same_sizes
+from fedbandit_jax.privacy.trust.requirement import Requirement
 
 
 @struct.sealed
@@ -35,10 +35,10 @@ class SecAgg(Trust):
     The excess is independent of them. If more are missing, nothing is released. The aggregator is trusted to show the
     server only sums. Silos are trusted to do nothing that `Proof.assumes` lists. The server is not trusted.
 
-    The privacy unit is one user, with contributions within `Ask.users`, under the adjacency of the budget. One user
-    moves all messages together by at most `Ask.sensitivity` in l2 norm. Rounding moves each entry by at most one step
-    more a visit. Neither depends on the number of users in a batch. But messages must be exact integers in float32 and
-    have room in the ring. Both hold for the largest batch. Sizes may differ if they are fixed in advance.
+    The privacy unit is one user, with contributions within `Requirement.users`, under the adjacency of the budget. One
+    user moves all messages together by at most `Requirement.sensitivity` in l2 norm. Rounding moves each entry by at
+    most one step more a visit. Neither depends on the number of users in a batch. But messages must be exact integers
+    in float32 and have room in the ring. Both hold for the largest batch. Sizes may differ if fixed in advance.
     """
 
     sentence = (
@@ -61,53 +61,53 @@ class SecAgg(Trust):
 
     @classmethod
     @override
-    def calibrate(cls, ask: Ask, std: float | None = None) -> SecAgg:
-        m, entries = ask.n_agents, _entries(ask)
-        largest = ask.largest * ask.release.message_bound()  # bound on an entry of one silo's message
-        there = m - ask.dropouts
+    def calibrate(cls, need: Requirement, std: float | None = None) -> SecAgg:
+        m, entries = need.n_agents, _entries(need)
+        largest = need.largest * need.release.message_bound()  # bound on an entry of one silo's message
+        there = m - need.dropouts
 
         def of(std: float) -> SecAgg:
             sigma = std * MAX_NORM**2
             most = sigma * math.sqrt(m / there)  # if no silo is missing
             # With `fine` steps per unit, rounding adds about a thousandth to the sensitivity.
-            fine = max(1.0, 1000 * math.sqrt(entries) / ask.sensitivity)
+            fine = max(1.0, 1000 * math.sqrt(entries) / need.sensitivity)
             room = min(fine, 2.0**31 / (m * largest + 40 * most), 2.0**24 / largest, 2.0**24 / most)
             scale = 2.0 ** math.floor(math.log2(room)) if room >= 1 else 0.0
             if scale * sigma < math.sqrt(there):
-                sizes = f"batch = {ask.batch} and n_syncs = {ask.release.n_syncs} with {type(ask.release).__name__}"
+                sizes = f"batch = {need.batch} and n_syncs = {need.release.n_syncs} with {type(need.release).__name__}"
                 why = f"entries reach {m * largest:.3g}, noise has std {sigma:.3g}"
                 must = f"must leave room in 32 bits for {sizes}: {why}"
                 raise BadValue("n_agents", must, m, others=("batch", "release"))
             share = np.float32(sigma * scale / math.sqrt(there))
-            return cls(share=share, scale=np.float32(scale), n_agents=m, dropouts=ask.dropouts)
+            return cls(share=share, scale=np.float32(scale), n_agents=m, dropouts=need.dropouts)
 
         if std is not None:
             return of(std)
-        return least(lambda mu: of(ask.sensitivity / mu), ask, gaussian_mu(ask.budget.epsilon, ask.budget.delta))
+        return least(lambda mu: of(need.sensitivity / mu), need, gaussian_mu(need.budget.epsilon, need.budget.delta))
 
     @override
-    def missing(self, ask: Ask) -> float:
-        return ask.n_agents * ask.draws * GAUSSIAN_CUT
+    def missing(self, need: Requirement) -> float:
+        return need.n_agents * need.draws * GAUSSIAN_CUT
 
     @override
-    def proof(self, ask: Ask) -> Proof:
-        scale, entries = float(self.scale), _entries(ask)
+    def proof(self, need: Requirement) -> Proof:
+        scale, entries = float(self.scale), _entries(need)
         there = self.n_agents - self.dropouts
         if not 1 <= there <= self.n_agents:
             return Proof(0.0, math.inf, f"none: noise of {there} of {self.n_agents} silos")
         sigma = float(self.share) * math.sqrt(there)
         few = f"more than {self.dropouts} of the " if self.dropouts else ""
         others = f"{few}silos that drop out, collude with the server, or subtract their own share of the noise"
-        sensitivity = ask.sensitivity * MAX_NORM**2 * scale + ask.visits * math.sqrt(entries)
+        sensitivity = need.sensitivity * MAX_NORM**2 * scale + need.visits * math.sqrt(entries)
         most = float(self.share) * math.sqrt(self.n_agents)
         drawn = float(self.share) >= 0.5 and most <= 2.0**24 and scale > 0  # the sampler's range
         if not (drawn and sensitivity <= 500 * sigma):  # the accountant's range
             return Proof(sigma / max(abs(scale), 1e-30), math.inf, "none: (almost) no noise is drawn", (others,))
 
         def proved(silos: int) -> float:
-            sigma, n = float(self.share) * math.sqrt(silos), ask.visits * entries
+            sigma, n = float(self.share) * math.sqrt(silos), need.visits * entries
             near = nearly_gaussian.discrete_gaussian(sensitivity=sensitivity, sigma=sigma, n_agents=silos, n_entries=n)
-            return ask.epsilon(near.epsilon, self.missing(ask))
+            return need.epsilon(near.epsilon, self.missing(need))
 
         accountant = "Gaussian differential privacy, corrected for integer noise and rounding"
         if there > 1:
@@ -115,11 +115,11 @@ class SecAgg(Trust):
         return Proof(sigma / scale, proved(there), accountant, (others,), sensitivity / scale)
 
     @override
-    def misfit(self, ask: Ask) -> str:
-        largest = ask.largest * ask.release.message_bound() * abs(float(self.scale))
+    def objection(self, need: Requirement) -> str:
+        largest = need.largest * need.release.message_bound() * abs(float(self.scale))
         if not (largest <= 2.0**24 and self.n_agents * largest <= 2.0**31):
-            return f"there is no room for the messages of batches of {ask.batch} rounds, of up to {largest:.3g} steps"
-        return same_sizes((self.n_agents,), (ask.n_agents,))
+            return f"there is no room for the messages of batches of {need.batch} rounds, of up to {largest:.3g} steps"
+        return same_sizes((self.n_agents,), (need.n_agents,))
 
     def among(self, sends: Array) -> SecAgg:
         """Returns the shares of the silos that send at a synchronisation, (M,) bool."""
@@ -161,5 +161,5 @@ class SecAgg(Trust):
         return float(np.sqrt(self.n_agents * (float(self.share) ** 2 + 1 / 4)) / float(self.scale))
 
 
-def _entries(ask: Ask) -> int:
-    return packed_size(ask.dim) * ask.release.touched()
+def _entries(need: Requirement) -> int:
+    return packed_size(need.dim) * need.release.touched()

@@ -17,9 +17,9 @@ from typing_extensions import override
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.accounting import shuffling
 from fedbandit_jax.privacy.budget import sensitivity_sq
-from fedbandit_jax.privacy.trust.ask import Ask
 from fedbandit_jax.privacy.trust.gaussian import SiloLocal, noise_std
 from fedbandit_jax.privacy.trust.model import Proof
+from fedbandit_jax.privacy.trust.requirement import Requirement
 
 LEMMA = "Lemma F.2 (amplification by shuffling) at every tree node, advanced composition over nodes"
 _ANY_TWO = math.sqrt(sensitivity_sq("replace"))  # the lemma compares any two users, under both adjacencies
@@ -48,31 +48,31 @@ class Shuffled(SiloLocal):
 
     @classmethod
     @override
-    def calibrate(cls, ask: Ask, std: float | None = None) -> Shuffled:
-        plain = SiloLocal.calibrate(ask, std).std
+    def calibrate(cls, need: Requirement, std: float | None = None) -> Shuffled:
+        plain = SiloLocal.calibrate(need, std).std
         if std is None:
             with contextlib.suppress(shuffling.LemmaError):
-                plain = np.minimum(plain, noise_std(lemma_std(ask)))
+                plain = np.minimum(plain, noise_std(lemma_std(need)))
         return cls(std=plain)
 
     @override
-    def proof(self, ask: Ask) -> Proof:
-        plain = SiloLocal.proof(self, ask)
+    def proof(self, need: Requirement) -> Proof:
+        plain = SiloLocal.proof(self, need)
         if not plain.sigma > 0:
             return plain
         plain = plain._replace(accountant=f"{plain.accountant} (shuffling proves nothing more here)")
-        if ask.visits > 1 or np.ptp(self.std) > 0:  # different noise would identify a silo
+        if need.visits > 1 or np.ptp(self.std) > 0:  # different noise would identify a silo
             return plain
         try:
-            epsilon = ask.epsilon(
+            epsilon = need.epsilon(
                 lambda delta: shuffling.shuffled_epsilon(
                     sigma=plain.sigma,
-                    sensitivity=_ANY_TWO + ask.rounding,
+                    sensitivity=_ANY_TWO + need.rounding,
                     n_agents=len(self.std),
-                    points=ask.points,
+                    points=need.points,
                     delta=delta,
                 ),
-                self.missing(ask),
+                self.missing(need),
             )
         except ValueError:  # the condition of the lemma does not hold
             return plain
@@ -81,27 +81,27 @@ class Shuffled(SiloLocal):
         return Proof(plain.sigma, epsilon, LEMMA, ("silos that show the server their own messages, or send none",))
 
     @override
-    def missing(self, ask: Ask) -> float:
-        return ask.n_agents * ask.missing
+    def missing(self, need: Requirement) -> float:
+        return need.n_agents * need.missing
 
     @override
     def third_party(self, key: Array, messages: Array) -> Array:
         return jax.random.permutation(key, messages)
 
 
-def lemma_std(ask: Ask) -> float:
+def lemma_std(need: Requirement) -> float:
     """Computes the least standard deviation that Lemma F.2 proves to give the budget.
 
     Raises:
         LemmaError: the condition of the lemma does not hold, or a user may come more than once.
     """
-    if ask.visits > 1:
-        raise shuffling.LemmaError(f"Lemma F.2 covers a user who comes once: visits must be 1, got {ask.visits}")
-    budget = ask.budget
+    if need.visits > 1:
+        raise shuffling.LemmaError(f"Lemma F.2 covers a user who comes once: visits must be 1, got {need.visits}")
+    budget = need.budget
     return shuffling.shuffled_sigma(
         epsilon=budget.epsilon,
         delta=budget.delta,
-        sensitivity=_ANY_TWO + ask.rounding,
-        n_agents=ask.n_agents,
-        points=ask.points,
+        sensitivity=_ANY_TWO + need.rounding,
+        n_agents=need.n_agents,
+        points=need.points,
     )

@@ -21,8 +21,8 @@ from fedbandit_jax.privacy.budget import MAX_NORM, sensitivity_sq
 from fedbandit_jax.privacy.packing import pack_users, packed_size
 from fedbandit_jax.privacy.samplers import CUT, NORMAL_LIMIT, centred_binomial, stochastic_round
 from fedbandit_jax.privacy.tails import normal
-from fedbandit_jax.privacy.trust.ask import Ask
 from fedbandit_jax.privacy.trust.model import Proof, Trust, least, same_sizes
+from fedbandit_jax.privacy.trust.requirement import Requirement
 
 
 @struct.sealed
@@ -62,17 +62,17 @@ class VectorSum(Trust):
 
     @classmethod
     @override
-    def calibrate(cls, ask: Ask, std: float | None = None) -> VectorSum:
-        budget, n = ask.budget, ask.n_agents * np.array(ask.points, float)
-        g = np.ceil(np.maximum(2 * np.sqrt(n), max(ask.dim, 4)))
-        step = _step(ask, g)
+    def calibrate(cls, need: Requirement, std: float | None = None) -> VectorSum:
+        budget, n = need.budget, need.n_agents * np.array(need.points, float)
+        g = np.ceil(np.maximum(2 * np.sqrt(n), max(need.dim, 4)))
+        step = _step(need, g)
 
         def of(stds: Any) -> VectorSum:  # of the noise in the ones of an entry
             b = np.maximum(np.ceil(4 * stds**2 / n), 1)
             return cls(
                 g=g.astype(np.float32),
                 b=b.astype(np.float32),
-                n_batch=ask.n_agents * ask.batch,
+                n_batch=need.n_agents * need.batch,
                 exact=bool((n * b / 4 < NORMAL_LIMIT).any()),
                 width=int((2 * g + b).max()),
             )
@@ -80,14 +80,14 @@ class VectorSum(Trust):
         if std is not None:
             return of(std * g)
         # kappa levels with the same mu; proofs then pay for the noise being binomial
-        return least(lambda mu: of(math.sqrt(len(n)) * step / mu), ask, gaussian_mu(budget.epsilon, budget.delta))
+        return least(lambda mu: of(math.sqrt(len(n)) * step / mu), need, gaussian_mu(budget.epsilon, budget.delta))
 
     @override
-    def missing(self, ask: Ask) -> float:
-        return ask.draws * CUT
+    def missing(self, need: Requirement) -> float:
+        return need.draws * CUT
 
     @override
-    def proof(self, ask: Ask) -> Proof:
+    def proof(self, need: Requirement) -> Proof:
         g, b, n = np.asarray(self.g, float), np.floor(np.asarray(self.b, float)), self._users()
         variance = n * b / 4
         trials = min(float((n * b).min()), 1e15)
@@ -96,18 +96,18 @@ class VectorSum(Trust):
         others = ("silos that show the server their own bits, or send none: the noise is that of all users together",)
         if not trials >= 1:
             return Proof(sigma, math.inf, "none: no noise is drawn", others)
-        sensitivity = float(np.sqrt((_step(ask, g) ** 2 / variance).sum() * trials / 4))
+        sensitivity = float(np.sqrt((_step(need, g) ** 2 / variance).sum() * trials / 4))
         if not sensitivity <= 500 * math.sqrt(trials):  # the accountant does not compute larger ratios
             return Proof(sigma, math.inf, "none: (almost) no noise is drawn", others)
-        entries = ask.visits * len(g) * packed_size(ask.dim)
+        entries = need.visits * len(g) * packed_size(need.dim)
         noise: dict[str, Any] = dict(sensitivity=sensitivity, n_trials=int(trials), n_entries=entries)
-        epsilon = ask.epsilon(
-            lambda delta: nearly_gaussian.binomial(**noise, delta=delta).epsilon(delta), self.missing(ask)
+        epsilon = need.epsilon(
+            lambda delta: nearly_gaussian.binomial(**noise, delta=delta).epsilon(delta), self.missing(need)
         )
         return Proof(sigma, epsilon, accountant, others)
 
     @override
-    def misfit(self, ask: Ask) -> str:
+    def objection(self, need: Requirement) -> str:
         g, b = np.asarray(self.g, float), np.asarray(self.b, float)
         if not ((g >= 1).all() and (b >= 1).all()):
             return "its numbers of steps and of noise bits must be at least 1"
@@ -115,7 +115,7 @@ class VectorSum(Trust):
             return f"its messages have {self.width} bits, which do not hold all of its noise"
         if not self.exact and (self._users() * b / 4 < NORMAL_LIMIT * (1 - 1e-6)).any():
             return "its noise is too small for the normal limit that it is drawn in"
-        return same_sizes((self.n_batch, len(g)), (ask.n_agents * ask.batch, len(ask.points)))
+        return same_sizes((self.n_batch, len(g)), (need.n_agents * need.batch, len(need.points)))
 
     def init(self, size: int) -> Array:
         """Returns the rounding variance in the live node of every level, all 0, in units of 1/g_l^2, (kappa, D)."""
@@ -190,6 +190,6 @@ class VectorSum(Trust):
         return level, self.n_batch * jnp.exp2(level.astype(jnp.float32))  # int32 could overflow
 
 
-def _step(ask: Ask, g: np.ndarray) -> np.ndarray:  # l2 sensitivity of a node's counts of ones, (kappa,)
-    one = math.sqrt(sensitivity_sq(ask.budget.adjacency)) * MAX_NORM**2
-    return ask.visits * (one * g + math.sqrt(packed_size(ask.dim)))
+def _step(need: Requirement, g: np.ndarray) -> np.ndarray:  # l2 sensitivity of a node's counts of ones, (kappa,)
+    one = math.sqrt(sensitivity_sq(need.budget.adjacency)) * MAX_NORM**2
+    return need.visits * (one * g + math.sqrt(packed_size(need.dim)))

@@ -23,7 +23,7 @@ def test_figure_2a_of_the_paper():
     lemma = shuffled_sigma(**FIGURE, sensitivity=math.sqrt(4.5), points=TREE)
     assert plain == pytest.approx(1.757e4, rel=1e-3)
     assert lemma == pytest.approx(3.49e5, rel=1e-2)
-    use = fb.privacy.trust.Ask(
+    use = fb.privacy.trust.Requirement(
         budget=fb.privacy.Budget(1e-4, 1e-4), release=fb.privacy.RELEASES["tree"](400), n_agents=100, batch=25
     )
     released = AUTHORS["shuffle_amplified"](use)

@@ -12,7 +12,7 @@ from helpers import deep
 from fedbandit_jax.privacy import Budget, Users
 from fedbandit_jax.privacy.releases import make, trees
 from fedbandit_jax.privacy.releases.participation import of_column, of_encoder
-from fedbandit_jax.privacy.trust.ask import Ask
+from fedbandit_jax.privacy.trust.requirement import Requirement
 
 SIZES = deep([3, 11, 1, 2, 4, 5, 6, 7, 8, 9, 10, 12], keep={0, 1})
 PATTERNS = [
@@ -79,7 +79,7 @@ def test_all_placements_at_several_silos(name, silos):
         moved = {False: ((total @ gram) * total).sum(-1).max(), True: ((placed @ gram) * placed).sum((-1, -2)).max()}
         unit = Users(users.visits, users.per_batch, users.apart, silos)
         for by_silo, reached in moved.items():
-            found = Ask(budget=Budget(1.0, 0.1), release=release, users=unit, by_silo=by_silo).kappa
+            found = Requirement(budget=Budget(1.0, 0.1), release=release, users=unit, by_silo=by_silo).kappa
             assert reached * (1 - rel) <= found
             assert name == "tree" or found == pytest.approx(reached, rel=rel), (unit, by_silo)
             assert silos not in (1, "together") or found == release.sensitivity_sq(users)

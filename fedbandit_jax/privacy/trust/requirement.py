@@ -1,4 +1,4 @@
-"""Requests to trust models: a budget, a release and its users, and the sensitivity of all messages to one user."""
+"""What the noise must cover: a budget, a release and its users, and the sensitivity of all messages to one user."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MOST_TESTS = 2.0**32  # the most noises in the tests of a silo's sums, at most t
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Ask:
-    """Request to a trust model: the budget, and everything that sensitivity depends on.
+class Requirement:
+    """Requirement of a trust model: the budget, and everything that sensitivity depends on.
 
     The privacy unit is one user, with as many contributions as `users` allows. Distances are joint l2 norms of all
     messages, with equal noise on all entries.
