@@ -181,17 +181,13 @@ class Certificate(Printed):
         """Makes a certificate from the result of `to_json`, also after a round trip through JSON."""
         return of_fields(from_json(fields))
 
-    def report(self, *, title: str = "Privacy report", about: Sequence[tuple[str, str]] = ()) -> str:
+    def report(self) -> str:
         """Formats a page in Markdown for a reviewer: what is protected, who is trusted, the proof, and its limits.
 
         The page has the certificate's digest, the SHA-256 of its JSON with sorted keys. If all noise is Gaussian, it
         also has the equation from noise to epsilon, with numbers to check.
-
-        Args:
-            title: heading of the page.
-            about: (name, text) of further lines, such as ("instance", "10 silos"). `Result.report` fills them in.
         """
-        return page(title, [*([("Run", about)] if about else []), *self.sections()])
+        return page("Privacy report", self.sections())
 
     def sections(self) -> list[tuple[str, Sequence[tuple[str, str]]]]:
         """Returns the headings of `report`, each with lines as in `lines`."""

@@ -12,6 +12,7 @@ from handmade import grid
 from scipy.stats import norm
 
 import fedbandit_jax as fb
+from fedbandit_jax.certificate import page
 from fedbandit_jax.cli import main
 
 BUDGET, SILOS = fb.privacy.Budget(1.0, 1e-3), fb.envs.sphere(4, 3, 2, rewards="bernoulli").spec
@@ -27,7 +28,7 @@ CERTIFICATES = {  # and whether all noise is Gaussian
 def test_a_report_for_a_reviewer(name):
     """Every line of the certificate stands under one heading, and the equation holds."""
     certificate, gaussian = CERTIFICATES[name]
-    markdown = certificate.report(title="T_1", about=ABOUT)
+    markdown = page("T_1", [("Run", ABOUT), *certificate.sections()])
     for name, text in [*ABOUT, *certificate.lines()]:
         assert f"| {name} | {text.replace('|', chr(92) + '|')} |" in markdown
     rows = len(re.findall(r"(?m)^\| \w", markdown)) - gaussian  # its equation
@@ -40,6 +41,7 @@ def test_a_report_for_a_reviewer(name):
         )
         tails = [norm.cdf(side * mu / 2 - epsilon / mu) for side in (1, -1)]
         assert tails[0] - np.exp(epsilon) * tails[1] == pytest.approx(delta, rel=1e-3)
+    assert markdown.endswith(certificate.report().removeprefix("# Privacy report\n\n"))
     assert hashlib.sha256(json.dumps(certificate.to_json(), sort_keys=True).encode()).hexdigest() in markdown
 
 
