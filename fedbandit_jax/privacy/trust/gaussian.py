@@ -90,7 +90,7 @@ class SiloLocal(Gaussian):
     whose = "of a silo's message"
     batches = "any"
     away = "any"
-    per_silo = of_silos = alike = True
+    per_silo = of_silos = True
 
     std: Any  # (M,) standard deviation of every silo's noise
 
@@ -145,7 +145,6 @@ class SiloLocalMatrix(SiloLocal):
     )
     whose = "of a silo's message, sqrt 2 of it on the diagonal"
     away = "none"
-    alike = False
     plain = joint_matrix = True
 
     @override
@@ -210,7 +209,6 @@ class Local(Gaussian):
     trusted = "nobody"
     whose = "of a user's report"
     needs = ("n_agents", "batch")
-    hides_users = True
 
     std: struct.Number  # standard deviation of every user's noise
     batch: int = struct.static()  # B, users of one silo in a batch

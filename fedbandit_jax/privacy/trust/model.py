@@ -58,9 +58,6 @@ class Trust:
     plain: ClassVar[bool] = False  # whether the proof is for (x y, x x') of single visits only
     per_silo: ClassVar[bool] = False  # whether every silo's messages are proved alone, perhaps for its own budget
     of_silos: ClassVar[bool] = False  # whether every silo adds noise to its messages
-    # whether a server may be shown these messages one by one: they have equal noise on all entries
-    alike: ClassVar[bool] = False
-    hides_users: ClassVar[bool] = False  # whether users hide their raw statistics even from their silo, and report once
     needs_users: ClassVar[bool] = False  # whether `randomize` needs the users in the tree node, not their sum
     shows_sum: ClassVar[bool] = False  # whether untrusted parties see only the output of `analyze`
     on_grid: ClassVar[bool] = False  # whether messages and noise are integers
@@ -73,10 +70,10 @@ class Trust:
         return {
             "noise in sums of silos": not cls.per_silo,
             "noise that silos do not add": not cls.of_silos,
-            "noise that hides silos": not cls.alike,
+            "noise that hides silos": not cls.per_silo or cls.joint_matrix,
             "noise for trees": cls.for_trees,
             "noise for (x y, x x')": cls.plain,
-            "noise of users": cls.hides_users,
+            "noise of users": cls.trusted == "nobody",
             "noise for equal batches": cls.batches == "equal",
             "noise for fixed batches": cls.batches != "any",
             "noise of every silo": cls.away == "none",

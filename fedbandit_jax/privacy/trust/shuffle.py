@@ -44,7 +44,7 @@ class Shuffled(SiloLocal):
     batches = "equal"
     away = "none"
     plain = True
-    per_silo = alike = False
+    per_silo = False
 
     @classmethod
     @override
