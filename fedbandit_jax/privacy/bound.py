@@ -1,6 +1,6 @@
 """Bound mechanisms, which release the sums of all batches and issue the certificate of these releases.
 
-Those with noise are in `noisy_sums`, and their proof in `certified`.
+Those with noise are in `noisy_sums`, and their proof in `proved`.
 
 Letters: x (d,) and y are one user's features and reward. The user's weight is w and the response v (1 and y if
 `Linear`). Releases are [W | U], (d, d + 1), with W = sum w x x' and U = sum x v.

@@ -1,4 +1,4 @@
-"""Mechanisms with noise: their exact sums, and the draws that are added to them. Their proof is in `certified`.
+"""Mechanisms with noise: their exact sums, and the draws that are added to them. Their proof is in `proved`.
 
 The noise of all messages is drawn at once (`Aggregated`), or from users if it depends on them (`Rounded`). Both are
 bound for S synchronisations; later releases are NaN. `audits.messages` draws message by message. Noise that depends on
@@ -20,8 +20,8 @@ from fedbandit_jax.core import control, struct, whole, wide
 from fedbandit_jax.core.programs import call
 from fedbandit_jax.privacy.admission import Admitted, BoundStatistic
 from fedbandit_jax.privacy.bound import MechanismState, Stepped, Timing
-from fedbandit_jax.privacy.certified import CertifiedMechanism
 from fedbandit_jax.privacy.packing import added, packed_size
+from fedbandit_jax.privacy.proved import ProvedMechanism
 from fedbandit_jax.privacy.statistic import LINEAR, Linear
 from fedbandit_jax.privacy.sums import Steps, Sums
 
@@ -36,7 +36,7 @@ class Limit(NamedTuple):
 
 
 @struct.pytree
-class NoisyMechanism(CertifiedMechanism):
+class NoisyMechanism(ProvedMechanism):
     """A mechanism that adds up the admitted statistics exactly, and adds the noise of the trust model."""
 
     @property

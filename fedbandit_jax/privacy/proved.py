@@ -40,7 +40,7 @@ FIXED_CONTEXTS = "one user's rewards changed; contexts are fixed for each silo a
 
 
 @struct.pytree
-class CertifiedMechanism(BoundMechanism):
+class ProvedMechanism(BoundMechanism):
     """A release through a trust model, bound to a statistic and to S synchronisations.
 
     Everything that decides the noise, or the sensitivity of the releases to one user, is a field. The certificate is
