@@ -17,7 +17,6 @@ from fedbandit_jax.privacy import compatibility, releases
 from fedbandit_jax.privacy import trust as models
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.printed import Std, check_std, std_of
-from fedbandit_jax.privacy.trust.gaussian import GaussianTrust
 from fedbandit_jax.privacy.trust.model import Proof, Trust
 from fedbandit_jax.privacy.trust.requirement import Requirement
 from fedbandit_jax.privacy.users import ONCE, Users
@@ -71,7 +70,7 @@ def calibrate(
     n_syncs: int,
     release: str | releases.Make = "tree",
     std: Std = None,
-    trust: str | GaussianTrust = "silo_local",
+    trust: models.Model = "silo_local",
     users: Users = ONCE,
     n_agents: int | None = None,
     batch: int | None = None,

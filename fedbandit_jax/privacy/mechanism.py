@@ -18,7 +18,7 @@ from fedbandit_jax.privacy.noisy_sums import Aggregated, NoisyMechanism, Rounded
 from fedbandit_jax.privacy.printed import Std, check_std, std_of
 from fedbandit_jax.privacy.releases.toeplitz import MAX_SYNCS
 from fedbandit_jax.privacy.statistic import LINEAR, Statistic, statistic_tags
-from fedbandit_jax.privacy.trust.gaussian import GaussianTrust
+from fedbandit_jax.privacy.trust import Model
 from fedbandit_jax.privacy.users import ONCE, Users
 
 
@@ -73,7 +73,7 @@ class Mechanism:
 
     budget: Budget | tuple[Budget, ...]
     release: str | releases.Make = "tree"
-    trust: str | GaussianTrust = "silo_local"
+    trust: Model = "silo_local"
     std: Std = None
     unit: str | Users | None = None
     statistic: Statistic = LINEAR

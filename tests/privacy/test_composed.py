@@ -28,6 +28,10 @@ from fedbandit_jax.privacy.releases import Blt, Tree
 from fedbandit_jax.privacy.trust import Central, SecAgg, SiloLocal
 
 
+def trust(**methods):
+    return lambda: federated(trust=subclass(Central, **methods))
+
+
 @dataclasses.dataclass(frozen=True)
 class Cheap(fb.schedules.PrivateLogDet):
     """Keeps the releases' noise that of a schedule which spends nothing."""
@@ -52,9 +56,11 @@ class Forged(fb.algos.Federated):
         return changed(super().bind(spec, horizon), "", mechanism=Exact(n_agents=spec.n_agents))
 
 
-OWN, CENTRAL = "trust model of its own", {"trust": "central"}
+OWN = "trust model of its own"
 COMPOSED = {
-    "trust: of its own code": (lambda: federated(trust=subclass(Central)), "must be a name"),
+    "trust: less noise": (trust(noise=lambda s, key, n: Central.noise(s, key, n) * 0.95), OWN),
+    "trust: its own proof": (trust(proof=lambda s, need: SiloLocal.proof(s, need)), OWN),
+    "trust: no Gaussian one": (lambda: federated(trust=subclass(SecAgg, sentence="mine")), OWN),
     "release: of its own code": (lambda: federated(release=type("Own", (Blt,), {})), "Own must return a matrix"),
     "release: messages of the future": (lambda: federated(release=lambda n: np.ones((n, n))), "lower triangular"),
     "release: for another horizon": (lambda: federated(release=lambda n: Tree(n - 1)), "n_syncs = 8"),
@@ -93,9 +99,6 @@ def test_composed_dishonestly(name):
     [
         (RELEASES, "tree", Blt, {"trust": "shuffle_amplified"}, "does not support trust"),
         (TRUST, "silo_local", subclass(SiloLocal, noise=lambda s, key, n: jnp.zeros(n)), {}, OWN),
-        (TRUST, "central", subclass(Central, noise=lambda s, key, n: Central.noise(s, key, n) * 0.95), CENTRAL, OWN),
-        (TRUST, "central", subclass(Central, proof=lambda s, need: SiloLocal.proof(s, need)), CENTRAL, OWN),
-        (TRUST, "secagg", subclass(SecAgg, sentence="mine"), {"trust": "secagg"}, OWN),
     ],
 )
 def test_registries_changed(monkeypatch, registry, name, value, options, words):

@@ -30,28 +30,31 @@ TRUST: dict[str, type[Trust]] = {
     "central": Central,
     "local": Local,
 }
+Model = str | type[Trust] | GaussianTrust  # a name, a class, or data
 
 
-def find(trust: str | GaussianTrust) -> type[Trust]:
-    """Returns the class of a trust model, given as a name or as data.
+def find(trust: Model) -> type[Trust]:
+    """Returns the class of a trust model, given as a name, as data or as the class itself.
 
     Raises:
-        TypeError: if it is neither.
+        TypeError: if it is none of these.
         ValueError: if no model has that name.
     """
     if isinstance(trust, GaussianTrust):
         return BoundGaussian
+    if isinstance(trust, type) and issubclass(trust, Trust):
+        return trust
     if not isinstance(trust, str):
         raise BadType("trust", "must be a name or an fb.privacy.GaussianTrust", trust)
     return TRUST[validate.one_of("trust", trust, TRUST)]
 
 
-def tags(trust: str | GaussianTrust, release: str | releases.Make) -> Tags:
+def tags(trust: Model, release: str | releases.Make) -> Tags:
     """Returns the tags of a trust model and a release for `privacy.compatibility`."""
     return tagged("trust", trust, find(trust).tags()) | tagged("release", release, releases.tags(release))
 
 
-def calibrate(need: Requirement, trust: str | GaussianTrust, std: float | None) -> Trust:
+def calibrate(need: Requirement, trust: Model, std: float | None) -> Trust:
     """Returns the bound model for `need`, with noise of this `std`; None: the least that gives the budget."""
     if not 0 <= need.pure < need.budget.epsilon:
         raise BadValue("pure", f"must leave some of epsilon = {need.budget.epsilon:g} for the releases", need.pure)
