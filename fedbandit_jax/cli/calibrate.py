@@ -65,14 +65,14 @@ class CalibrateCommand(Command):
     @override
     def run(self) -> int:
         from fedbandit_jax import privacy
-        from fedbandit_jax.privacy import compatibility
+        from fedbandit_jax.privacy import compatibility, trust
         from fedbandit_jax.report.tables import aligned
 
         if not self.epsilon or len(set(self.epsilon)) < len(self.epsilon):
             raise BadValue("epsilon", "must have at least one value, each only once", self.epsilon)
         batch = validate.integer("batch", self.batch, at_least=1)
         n_syncs = validate.integer("horizon", self.horizon, at_least=batch) // batch
-        compatibility.check(privacy.trust.tags(self.trust, self.release))
+        compatibility.check(trust.tags(self.trust, self.release))
         able = [name for name, one in privacy.TRUST.items() if "dim" in one.needs]
         self.applies_to(f"--trust {', '.join(able)}", self.trust in able, "dim")
         self.applies_to("trust models other than central", self.trust != "central", "agents")

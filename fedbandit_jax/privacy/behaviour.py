@@ -30,6 +30,7 @@ from fedbandit_jax.privacy.integers.noise import ShuffledNoise
 from fedbandit_jax.privacy.integers.ring import RingSum
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.packing import matrix_weights, packed_size
+from fedbandit_jax.privacy.trust.model import Trust
 
 ERRORS = 5  # standard errors at which a mechanism is refused
 DRAWS = 2**11  # most runs of a mechanism
@@ -108,7 +109,7 @@ def _of_releases(mechanism: NoisyMechanism, key: Array) -> str:
         return ""  # it says that there is none
     size, n = packed_size(dim), min(int(release.n_syncs), SYNCS)
     weights = matrix_weights(size) / math.sqrt(2) if trust.joint_matrix else np.ones(size)
-    by_silo = mechanism.shows_silos and hasattr(trust, "silo_stds")
+    by_silo = mechanism.shows_silos and type(trust).silo_stds is not Trust.silo_stds
     each, most = mechanism.n_agents if by_silo else 1, NUMBERS
     if mechanism.shows_silos and trust.needs_users:  # bits of all users so far, at every synchronisation
         each, most = release.n_syncs * (mechanism.batch or 1) * mechanism.n_agents * trust.width, 64 * NUMBERS

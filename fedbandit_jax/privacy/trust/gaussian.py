@@ -99,8 +99,8 @@ class SiloLocal(Gaussian):
     def calibrate(cls, need: Requirement, std: float | None = None) -> SiloLocal:
         return cls(std=np.full(need.n_agents, cls.drawn_std(need, std)))
 
+    @override
     def silo(self, i: int) -> SiloLocal:
-        """Returns the noise of silo i alone."""
         return dataclasses.replace(self, std=np.asarray(self.std)[i : i + 1])
 
     @override
@@ -111,16 +111,16 @@ class SiloLocal(Gaussian):
     def noise(self, key: Array, size: int) -> Array:
         return jnp.linalg.norm(self.std) * normal(key, (size,))
 
+    @override
     def among(self, sends: Array) -> SiloLocal:
-        """Returns the noise of the silos that send at a synchronisation, (M,) bool."""
         return dataclasses.replace(self, std=jnp.where(sends, jnp.asarray(self.std), 0))
 
     @override
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
         return message + jnp.asarray(self.std)[silo] * normal(key, message.shape)  # Algorithm 2, line 9
 
+    @override
     def silo_stds(self) -> np.ndarray:
-        """Returns standard deviations (M,) of the Gaussians on silos' messages, on the diagonal of x x'."""
         return np.asarray(self.std, float)
 
     @override
@@ -180,8 +180,8 @@ class Central(Gaussian):
 
     std: struct.Number  # standard deviation of the server's noise
 
+    @override
     def among(self, sends: Array) -> Central:
-        """Returns this noise, which is the server's, whichever silos send."""
         return self
 
     @override
@@ -236,8 +236,8 @@ class Local(Gaussian):
     def uplink(self, k: Array, numbers: int, size: int) -> tuple[Array | int, Array | int]:
         return numbers * self.batch, 32  # the reports of all users
 
+    @override
     def silo_stds(self) -> np.ndarray:
-        """Returns standard deviations (M,) of the users' noise in silos' messages."""
         return np.full(self.n_agents, float(self.std) * self.batch**0.5)
 
 

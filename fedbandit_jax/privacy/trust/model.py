@@ -40,8 +40,7 @@ T = TypeVar("T", bound="Trust")
 class Trust:
     """Base class of trust models; for your own, use an `fb.privacy.GaussianTrust`.
 
-    The class describes the model. An object is bound: it draws the noise and proves its guarantee. Models with
-    `of_silos` also have `silo_stds`, those that bear absent silos have `among`, and those with `per_silo` have `silo`.
+    The class describes the model. An object is bound: it draws the noise and proves its guarantee.
     """
 
     # a sentence for certificates: who adds the noise, and who is not trusted
@@ -93,6 +92,10 @@ class Trust:
         """Returns the proof of this object's noise for `need`, computed on the host."""
         raise NotImplementedError(f"{type(self).__name__}.proof")
 
+    def silo(self, i: int) -> Trust:
+        """Returns the noise of silo i alone, for a model with `per_silo`."""
+        raise NotImplementedError(f"{type(self).__name__}.silo")
+
     def objection(self, need: Requirement) -> str:
         """Returns the objection to this noise for `need`, or an empty string."""
         return ""
@@ -105,9 +108,17 @@ class Trust:
         """Returns standard deviations (n,) of the noise on messages 1, ..., n, over all silos, for users of zeros."""
         return np.full(n, self.sum_std())
 
+    def silo_stds(self) -> np.ndarray:
+        """Returns standard deviations (M,) of the Gaussians on silos' messages, on the diagonal of x x'."""
+        raise NotImplementedError(f"{type(self).__name__}.silo_stds")
+
     def noise(self, key: Array, size: int) -> Array:
         """Draws the noise of a message, summed over silos, (D,), D = `size`, in units of x y and x x'."""
         raise NotImplementedError(f"{type(self).__name__}.noise")
+
+    def among(self, sends: Array) -> Trust:
+        """Returns the noise of the silos that send at a synchronisation, (M,) bool."""
+        raise NotImplementedError(f"{type(self).__name__}.among")
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Any) -> Array:
         """Randomises the message of silo 0, ..., M - 1 and returns the message that it sends.

@@ -121,8 +121,8 @@ class SecAgg(Trust):
             return f"there is no room for the messages of batches of {need.batch} rounds, of up to {largest:.3g} steps"
         return same_sizes((self.n_agents,), (need.n_agents,))
 
+    @override
     def among(self, sends: Array) -> SecAgg:
-        """Returns the shares of the silos that send at a synchronisation, (M,) bool."""
         there = sends.sum() / jnp.float32(self.n_agents)
         return dataclasses.replace(self, share=self.share * jnp.sqrt(there))
 
