@@ -1,1 +1,1 @@
-"""Runs algorithms in environments: runners, grids, batching, records and checkpoints."""
+"""Runs algorithms in environments: runners, grids, batching, records and stores."""

@@ -191,8 +191,7 @@ class Recording(NamedTuple):
 class Recorder:
     """Functions of a `Moment` and their rounds.
 
-    Records travel with the learner's state in tables of their final size, so memory is constant and checkpoints hold
-    them.
+    Records travel with the learner's state in tables of their final size, so memory is constant.
     """
 
     rounds: tuple[Any, ...]  # (N,) int32, increasing rounds 1, 2, ... of every record
