@@ -207,7 +207,6 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     E.delay: dict(rounds=(5, count(high=10**4))),
     E.rejection: dict(env=RANDOMISED),
     E.dropout: dict(rate=(0.1, number(0, 1 - 1e-7)), schedule=None),
-    E.corrupt: LIARS,
     E.clustered: dict(n_servers=(2, count(1, 10**6)), n_clusters=(2, count(1, 1_000)), gap=(0.5, number(1e-3, 1))),
     E.community: dict(items=(EYE, rows), thetas=(EYE[[0, 1, 1]] / 2, rows), clusters=np.array([0, 1, 1])),
     E.replay: dict(n_agents=(2, count()), features=(EYE, rows), query_sizes=(np.array([1, 2]), array(1, "iu"))),

@@ -276,7 +276,6 @@ WORLDS = {
     "delay": [LATE],
     "drift": [E.drift(SPHERE, 3), E.drift(SPHERE, 4, "slide"), E.drift(E.arms(n_arms=K), 2)],
     "contaminate": [LIES],
-    "corrupt": [E.corrupt(SPHERE, [2], "collude"), E.corrupt(SPHERE, [2], "large")],
     "rejection": [E.rejection(logged(propensity="share"))],
 }  # fmt: skip
 

@@ -105,10 +105,10 @@ def refusal(make):
     return None
 
 
-def it_bears_silos_that_are_away_and_rewards_that_are_late(row):
+def it_supports_silos_that_are_away_and_late_rewards(row):
     """Or it refuses them before anything is compiled."""
     bound = row.algo.bind(row.env.spec, ex.T)
-    for wrap, how, bears in ((fb.envs.dropout, 0.3, bound.bears_dropouts), (fb.envs.delay, 3, bound.bears_delay)):
+    for wrap, how, bears in ((fb.envs.dropout, 0.3, bound.supports_dropouts), (fb.envs.delay, 3, bound.supports_delay)):
         if wrong := refusal(lambda wrap=wrap, how=how: wrap(row.env, how)):
             assert wrong == "env"  # it has no silos, or they are away, and rewards late, already
             continue
@@ -155,7 +155,7 @@ def its_tests_are_there(row):
 STATED = (
     it_is_bound_to_what_is_checked,
     its_claim_is_stated,
-    it_bears_silos_that_are_away_and_rewards_that_are_late,
+    it_supports_silos_that_are_away_and_late_rewards,
     its_numbers_are_no_programs,
     other_horizons_are_no_programs,
     its_tests_are_there,

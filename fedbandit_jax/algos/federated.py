@@ -63,7 +63,7 @@ class Federated(PolicyRecipe):
     Reference: Zhou & Chowdhury (2024), Algorithms 1 and 8.
     """
 
-    bears_dropouts = bears_delay = True
+    supports_dropouts = supports_delay = True
 
     policy: Policy = UCB()
     schedule: Schedule | int = Every(25)

@@ -68,8 +68,8 @@ class PolicyRecipe(Recipe):
         """Returns the tags of this recipe and its parts, for `privacy.compatibility`."""
         schedule, privacy = self.normalised
         waits = {
-            "algorithm that waits for all silos": not self.bears_dropouts,
-            "algorithm that needs rewards at once": not self.bears_delay,
+            "algorithm that waits for all silos": not self.supports_dropouts,
+            "algorithm that needs rewards at once": not self.supports_delay,
         }
         return (
             self.policy.tags

@@ -62,8 +62,8 @@ class Uniform(Chance):
     """
 
     batch = 25  # rounds of one step, which changes nothing else
-    bears_dropouts = True
-    bears_delay = True
+    supports_dropouts = True
+    supports_delay = True
 
     @override
     def init(self, key: Array, spec: Spec) -> tuple[()]:

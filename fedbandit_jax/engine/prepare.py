@@ -275,8 +275,8 @@ def bind(
         raise BadValue("algo", must, bound, got="", others=("env",))
     validate.integer(f"algorithm {label!r}'s batch", bound.batch, at_least=1)
     bears = {
-        "algorithm that needs rewards at once": not bound.bears_delay,
-        "algorithm that waits for all silos": not bound.bears_dropouts,
+        "algorithm that needs rewards at once": not bound.supports_delay,
+        "algorithm that waits for all silos": not bound.supports_dropouts,
     }
     compatibility.check(BoundStatistic.of(env.spec).tags | tagged("algo", label, bears))
     for name, value in (("env", env), (f"algorithm {label!r}", bound)):

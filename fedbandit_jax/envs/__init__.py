@@ -14,10 +14,8 @@ from fedbandit_jax.envs.clustered import clustered as clustered
 from fedbandit_jax.envs.clustered import community as community
 from fedbandit_jax.envs.drift import Drift as Drift
 from fedbandit_jax.envs.drift import drift as drift
-from fedbandit_jax.envs.faults import Corrupt as Corrupt
 from fedbandit_jax.envs.faults import Delay as Delay
 from fedbandit_jax.envs.faults import Dropout as Dropout
-from fedbandit_jax.envs.faults import corrupt as corrupt
 from fedbandit_jax.envs.faults import delay as delay
 from fedbandit_jax.envs.faults import dropout as dropout
 from fedbandit_jax.envs.logged import Logged as Logged
@@ -36,7 +34,7 @@ from fedbandit_jax.envs.synthetic import gap as gap
 from fedbandit_jax.envs.synthetic import sphere as sphere
 
 # Name -> wrapper of an environment, its first argument.
-WRAPPERS = {wrap.__name__: wrap for wrap in (returning, dropout, delay, drift, corrupt, contaminate, rejection)}
+WRAPPERS = {wrap.__name__: wrap for wrap in (returning, dropout, delay, drift, contaminate, rejection)}
 
 # Name -> constructor, without `script`, which only repeats its input.
 ENVIRONMENTS = {make.__name__: make for make in (sphere, gap, replay, arms, clustered, community)}

@@ -58,8 +58,8 @@ class Algorithm:
 
     name: str = "algorithm"
     batch: int = 1
-    bears_dropouts: bool = False  # whether it supports silos that miss synchronisations
-    bears_delay: bool = False  # whether it supports delayed rewards
+    supports_dropouts: bool = False  # whether it supports silos that miss synchronisations
+    supports_delay: bool = False  # whether it supports delayed rewards
     stops_by_itself: bool = False  # whether `sync` masks rounds past the horizon, in an incomplete last batch
 
     def parameters(self) -> tuple[str, ...]:

@@ -59,7 +59,6 @@ WORLDS = {  # changes -> environment; a wrapper that stands later goes around wh
     ),
     (RETURNS,): lambda: E.returning(SPHERE, 10, [*[1] * 9, 2]),
     (DRIFT, "environment.returning.n_users=3"): lambda: E.returning(E.drift(SPHERE, (5, 9)), 3),
-    ("environment.corrupt={silos=[1], attack='collude'}",): lambda: E.corrupt(SPHERE, [1], "collude"),
 }
 BUDGET_1, USERS = "{type='Budget', epsilon=1, delta=0.1}", "{type='Users', visits=16, per_batch=1}"
 LIARS = "{type='Liars', silos=0.5, attack='large'}"

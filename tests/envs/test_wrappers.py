@@ -1,4 +1,4 @@
-"""Wrappers: users who return, a world that moves, silos that lie, are away, or get rewards late; and nothing else."""
+"""Wrappers: users who return, a world that moves, silos that are away or get rewards late; and nothing else."""
 
 import dataclasses
 import itertools
@@ -48,7 +48,6 @@ def near(found, expected, std, n):
 CALM = {  # wrappers that change nothing yet, the world within, and how the spec differs
     "returning": (fb.envs.returning(ALIKE, 4), lambda w: w[0], dict(n_users=4)),
     "drift": (fb.envs.drift(ALIKE, (9,)), lambda w: w.now, {}),
-    "corrupt": (fb.envs.corrupt(ALIKE, []), lambda w: w, {}),
     "dropout": (fb.envs.dropout(ALIKE, 0.3), lambda w: w, dict(drops=True)),
     "delay": (fb.envs.delay(ALIKE, 3, "geometric"), lambda w: w, dict(late=3)),
 }
@@ -64,7 +63,7 @@ def test_all_else_is_the_environment_within(name):
     def step(key, t):
         (world, plain), arms = (e.init(key) for e in (env, ALIKE)), jnp.array([3, 0, 2, 1], jnp.int32)
         (offered, world), (its, plain) = (e.observe(key, w, t) for e, w in ((env, world), (ALIKE, plain)))
-        its = its if name in ("drift", "corrupt") else fb.Round(offered.contexts)  # a stream of its own
+        its = its if name == "drift" else fb.Round(offered.contexts)  # a stream of its own
         mine, theirs = env.pull(key, world, offered, arms), ALIKE.pull(key, plain, its, arms)
         return (within(world), mine, offered.contexts), (plain, theirs, its.contexts)
 
@@ -183,35 +182,7 @@ def test_users_return_in_a_world_that_moves(stay):
     assert (held[1:] != held[:-1]).any()
 
 
-# Silos that lie, that are away, and whose rewards come late.
-
-
-@pytest.mark.parametrize("attack", ["sign_flip", "random", "large", "collude"])
-def test_liars_report_what_the_attack_says(attack):
-    """Silos 1 and 3 lie."""
-    (offered, _, true), (same, _, told) = (
-        seen(env, range(1000), 2) for env in (ALIKE, fb.envs.corrupt(ALIKE, [1, 3], attack))
-    )
-    np.testing.assert_array_equal(same.contexts, offered.contexts)
-    np.testing.assert_array_equal(told.gap, true.gap)
-    np.testing.assert_array_equal(told.reward[..., [0, 2]], true.reward[..., [0, 2]])
-    lies, y, n = told.reward[..., [1, 3]].reshape(-1, 2), true.reward[..., [1, 3]].reshape(-1, 2), 2000
-    if attack == "random":
-        near(lies.mean(), 1 / 2, 1 / 12**0.5, 2 * n)
-        near((lies**2).mean(), 1 / 3, (4 / 45) ** 0.5, 2 * n)
-        near(np.corrcoef(lies.ravel(), y.ravel())[0, 1], 0, 1, 2 * n)
-        near(np.corrcoef(lies.T)[0, 1], 0, 1, n)
-    else:
-        first = offered.contexts[..., [1, 3], ARM, 0].reshape(-1, 2)
-        wanted = {"sign_flip": 1 - y, "large": -1000 * y, "collude": first >= 0}[attack]
-        np.testing.assert_array_equal(lies, wanted)
-
-
-def test_a_share_of_silos_are_the_first_ones_and_bounds_are_as_promised():
-    for silos, lying in ((0.5, [1, 1, 0, 0]), (0.0, [0] * M), (0.3, [1, 0, 0, 0]), ([2], [0, 0, 1, 0])):
-        assert fb.envs.corrupt(ALIKE, silos).lying.tolist() == lying
-    assert not fb.envs.corrupt(ALIKE, attack="large").spec.rewards_in_unit
-    assert not fb.envs.corrupt(fb.envs.sphere(M, 5, 3), attack="random").spec.rewards_in_unit
+# Silos that are away, and whose rewards come late.
 
 
 def test_who_is_away():

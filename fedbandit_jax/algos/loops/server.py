@@ -53,7 +53,7 @@ class ServerLoop(PolicyLoop):
     any other user arrives.
     """
 
-    bears_dropouts = bears_delay = True
+    supports_dropouts = supports_delay = True
 
     batch: int = struct.static(default=1)  # B
     shift: struct.Number = 0.0  # c
