@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from fedbandit_jax.interfaces import Environment as Environment
     from fedbandit_jax.interfaces import Feedback as Feedback
     from fedbandit_jax.interfaces import NoiseLaw as NoiseLaw
-    from fedbandit_jax.interfaces import Partition as Partition
     from fedbandit_jax.interfaces import Policy as Policy
     from fedbandit_jax.interfaces import Pulls as Pulls
     from fedbandit_jax.interfaces import Recipe as Recipe
@@ -70,7 +69,7 @@ _HOME = {
     "core.validate": ("BadArgument", "BadType", "BadValue"),
     "interfaces": (
         *("Algorithm", "ArmAlgorithm", "ArmEnvironment", "ArrivalAlgorithm", "ArrivalEnvironment", "Environment"),
-        *("Feedback", "NoiseLaw", "Partition", "Policy", "Pulls", "Recipe", "Released", "Report", "Round", "Spec"),
+        *("Feedback", "NoiseLaw", "Policy", "Pulls", "Recipe", "Released", "Report", "Round", "Spec"),
         "Status",
     ),
     "report.best_arm": ("BestArm", "best_arm"),

@@ -59,12 +59,12 @@ def play(bound, key, draws, spec, choices=None):
 
 @functools.partial(jax.jit, static_argnames=("spec", "told"))
 def scan(bound, key, users, contexts, rewards, choices=None, *, spec, told=lambda state, report: report.counts):
-    """Arms, partitions, what is `told` and status of all rounds, and (state, partition) at the end."""
+    """Arms, clusters, what is `told` and status of all rounds, and (state, clusters) at the end."""
 
     def one(state, row):
         t, user, x, y = row
         state, before = bound.begin(key, t, state)
-        found = bound.partition(state)
+        found = clusters(bound, state)
         index = bound.index(key, t, state, user, x)
         arm = jnp.argmax(index) if choices is None else lots.best(random.fold_in(choices, t), index[:, None])[0]
         state, after = bound.serve(key, t, state, user, x[arm], y[arm])
@@ -74,7 +74,13 @@ def scan(bound, key, users, contexts, rewards, choices=None, *, spec, told=lambd
 
     rows = jnp.arange(len(users), dtype=jnp.int32), users, contexts, rewards
     state, results = jax.lax.scan(one, bound.init(key, spec), rows)
-    return *results, (state, bound.partition(state))
+    return *results, (state, clusters(bound, state))
+
+
+def clusters(bound, state):
+    """Of users on servers, and over all servers."""
+    over_all = bound.partition(state)
+    return bound.seats.of_users(state.clusters.local) if hasattr(state, "clusters") else over_all, over_all
 
 
 def noise_of(bound, key, dim):

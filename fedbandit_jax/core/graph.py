@@ -148,7 +148,7 @@ def hooked(neighbours: Callable[[Array], Array], among: Array) -> Array:
     return lax.while_loop(lambda carry: control.any_over_lanes(carry[1]), sweep, (own, among.any()))[0]
 
 
-def adjusted_rand(labels: Array, truth: Array, n_classes: int, counted: Array | None = None) -> Array:
+def adjusted_rand(labels: Array, truth: Array, n_classes: int) -> Array:
     """Computes the adjusted Rand index of two partitions of n items: 1 if equal, 0 on average for random ones.
 
     It counts pairs in a float32 table (n, n_classes), accurate to about 1e-6. If both partitions have one cluster, or
@@ -158,52 +158,23 @@ def adjusted_rand(labels: Array, truth: Array, n_classes: int, counted: Array | 
         labels: cluster of every item in the first partition, (n,) integers in 0 ... n - 1.
         truth: cluster of every item in the second partition, (n,) integers in 0 ... n_classes - 1.
         n_classes: number of clusters in `truth`, static.
-        counted: which items count, (n,) bool; default: all.
 
     Returns:
-        The index, a float32 scalar. It is NaN if a label of these items is out of range. (JAX would drop such an
-        index.)
+        The index, a float32 scalar. It is NaN if a label is out of range. (JAX would drop such an index.)
 
     >>> float(adjusted_rand(jnp.array([3, 3, 0, 0]), jnp.array([1, 1, 0, 0]), 2))
     1.0
 
     Reference: Hubert & Arabie (1985), equation 5.
     """
-    counted = jnp.ones(len(labels), bool) if counted is None else counted
     inside = (labels >= 0) & (labels < len(labels)) & (truth >= 0) & (truth < n_classes)
-    n = counted.sum().astype(jnp.float32)
-    table = jnp.zeros((len(labels), n_classes), jnp.float32).at[labels, truth].add(counted)
+    table = jnp.zeros((len(labels), n_classes), jnp.float32).at[labels, truth].add(1)
     together = _pairs(table).sum()
     found, true = _pairs(table.sum(1)).sum(), _pairs(table.sum(0)).sum()
-    expected = found * true / jnp.maximum(_pairs(n), 1)
+    expected = found * true / jnp.maximum(_pairs(jnp.float32(len(labels))), 1)
     room = (found + true) / 2 - expected
     index = jnp.where(room > 0, (together - expected) / jnp.where(room > 0, room, 1), 1.0)
-    return jnp.where((inside | ~counted).all(), index, jnp.nan)
-
-
-def mean_adjusted_rand(labels: Array, truth: Array, n_classes: int, n_servers: int) -> Array:
-    """Averages the adjusted Rand index over servers.
-
-    Item i is at server i mod n_servers (static); a server with one item counts as 1. The other arguments and NaN are as
-    in `adjusted_rand`.
-
-    >>> found, truth = jnp.array([0, 0, 0, 3]), jnp.array([0, 1, 0, 0])
-    >>> float(mean_adjusted_rand(found, truth, 2, 2))  # right for items 0 and 2, and for 1 and 3
-    1.0
-    """
-    n = len(labels)
-    places = -(-n // n_servers)
-    item = jnp.arange(places)[None] * n_servers + jnp.arange(n_servers)[:, None]
-    own, true, taken = labels[item % n], truth[item % n], item < n
-
-    def of_server(args):
-        own, true, taken = args
-        inside = (own >= 0) & (own < n)
-        where = jnp.where(inside, own, n)
-        first = jnp.full(n, places).at[where].min(jnp.arange(places), mode="drop")  # relabels to 0 ... places - 1
-        return adjusted_rand(jnp.where(inside, first[own], places), true, n_classes, taken)
-
-    return lax.map(of_server, (own, true, taken)).mean()
+    return jnp.where(inside.all(), index, jnp.nan)
 
 
 def n_labels(labels: Array) -> Array:

@@ -14,7 +14,6 @@ from fedbandit_jax.interfaces.arms import ArmEnvironment as ArmEnvironment
 from fedbandit_jax.interfaces.arms import Pulls as Pulls
 from fedbandit_jax.interfaces.arrivals import ArrivalAlgorithm as ArrivalAlgorithm
 from fedbandit_jax.interfaces.arrivals import ArrivalEnvironment as ArrivalEnvironment
-from fedbandit_jax.interfaces.arrivals import Partition as Partition
 from fedbandit_jax.interfaces.environment import Environment as Environment
 from fedbandit_jax.interfaces.environment import Feedback as Feedback
 from fedbandit_jax.interfaces.environment import Round as Round

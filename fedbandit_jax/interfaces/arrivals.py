@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from jax import Array
 from jaxtyping import Float, Int, Key
@@ -25,18 +25,6 @@ class ArrivalEnvironment(Environment, Protocol):
     def n_clusters(self) -> int:
         """Returns the number of true clusters."""
         ...
-
-
-class Partition(NamedTuple):
-    """Clusters of users found by an algorithm, by labels in 0 ... n - 1.
-
-    Attributes:
-        local: labels found at each server, which are not compared between servers.
-        shared: labels found over all servers.
-    """
-
-    local: Int[Array, " n"]
-    shared: Int[Array, " n"]
 
 
 class ArrivalAlgorithm(Algorithm):
@@ -69,6 +57,6 @@ class ArrivalAlgorithm(Algorithm):
         """Returns the state after reward y of features x, and the cost."""
         raise NotImplementedError(f"{type(self).__name__}.serve")
 
-    def partition(self, state: Any) -> Partition:
-        """Returns the clusters found so far."""
+    def partition(self, state: Any) -> Int[Array, " n"]:
+        """Returns the cluster of every user, as found so far over all servers, by labels in 0 ... n - 1."""
         raise NotImplementedError(f"{type(self).__name__}.partition")

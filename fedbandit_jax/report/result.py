@@ -36,8 +36,7 @@ class Result(Measured):
         counts: other cumulative counters by name, shaped like `regret`; for successive elimination "eliminations" of
             arms, "decodings" of sums and "decoding failures".
         gauges: values at each recorded round by name, shaped like `regret`, NaN if absent. For clustering: the
-            "adjusted Rand index" of the clusters, the "adjusted Rand index on servers" of each server's own clusters
-            (1 for a server with one user), and the number of "clusters".
+            "adjusted Rand index" of the clusters, and the number of "clusters".
         records: extra records of `record=` by name, (n_algorithms, n_seeds, recorded rounds, ...), without the first
             axis as in `regret`. Pytrees have a record for every leaf, with its path in the name. Algorithms that lack a
             record have NaN, or 0 for integers. No certificate covers records.

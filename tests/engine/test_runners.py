@@ -12,7 +12,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.core.struct import Static, shipped
 from fedbandit_jax.engine.runners import Synchronous, make_runner, signature
 from fedbandit_jax.envs._wrapper import Wrapper
-from fedbandit_jax.interfaces import Partition
+from fedbandit_jax.interfaces import Feedback
 
 M, K, D, T = 2, 3, 2, 6
 FLAGGED = int(fb.Status.OUTSIDE_SPEC)
@@ -94,7 +94,7 @@ class Slots:
 
 def test_equal_values_of_other_types_are_different_programs():
     settings, slots = (Settings(1.0), Settings(-1.0)), (Slots(1.0), Slots(-1.0))
-    for one, other in ((1, True), (1, 1.0), ((1, 2), Partition(1, 2)), ((1,), (1.0,)), settings, slots):
+    for one, other in ((1, True), (1, 1.0), ((1, 2), Feedback(1, 2)), ((1,), (1.0,)), settings, slots):
         assert one == other
         assert Static(one) != Static(other)
 

@@ -12,7 +12,7 @@ from typing_extensions import override
 from fedbandit_jax.algos.clusters import seats
 from fedbandit_jax.algos.clusters.seats import ClusteringRecipe, SeatedAlgorithm, UserSums
 from fedbandit_jax.core import graph, struct, tables
-from fedbandit_jax.interfaces import Partition, Report, Spec
+from fedbandit_jax.interfaces import Report, Spec
 
 
 class CLUBState(NamedTuple):
@@ -66,7 +66,7 @@ class BoundCLUB(SeatedAlgorithm):
         return CLUBState(known, linked, tables.put(state.label, server, label)), Report()
 
     @override
-    def partition(self, state: CLUBState) -> Partition:
+    def partition(self, state: CLUBState) -> Array:
         return self.at_servers(state.label)
 
 

@@ -26,7 +26,7 @@ from fedbandit_jax.algos.clusters.phase_trees import Replanted
 from fedbandit_jax.algos.clusters.seats import SeatedAlgorithm
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import control, graph, struct, tables
-from fedbandit_jax.interfaces import Partition, Report, Spec, Status
+from fedbandit_jax.interfaces import Report, Spec, Status
 from fedbandit_jax.privacy.packing import packed_size
 
 RAW_CLUSTERS = Raw(
@@ -189,9 +189,8 @@ class BoundFCLUB(SeatedAlgorithm):
         return state, self._report(place.sent.astype(jnp.int32), down, state)
 
     @override
-    def partition(self, state: FCLUBState) -> Partition:
-        local = state.clusters.local
-        return Partition(self.seats.of_users(local), self.seats.of_users(state.clusters.group[local]))
+    def partition(self, state: FCLUBState) -> Array:
+        return self.seats.of_users(state.clusters.group[state.clusters.local])
 
     def view(self, state: FCLUBState) -> Any:
         """Returns the global server's view: the phase's first releases, global sums since, uploads, and local

@@ -29,7 +29,7 @@ from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import control, random, struct, tables
 from fedbandit_jax.core.programs import call
 from fedbandit_jax.core.validate import BadType
-from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Policy, Report, Spec
+from fedbandit_jax.interfaces import ArrivalAlgorithm, Policy, Report, Spec
 from fedbandit_jax.privacy.bound import WHO_COMES
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
@@ -115,8 +115,8 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
         return state, self.report(due, k, state.status, senders=n, receivers=n, counts=counts)
 
     @override
-    def partition(self, state: StreamState) -> Partition:
-        return Partition(state.label, state.label)
+    def partition(self, state: StreamState) -> Array:
+        return state.label
 
     @override
     def view(self, state: StreamState) -> Any:

@@ -17,7 +17,7 @@ from fedbandit_jax.algos.loops.loop import PlayingLoop
 from fedbandit_jax.algos.policies.ucb import UCB, BoundUCB, Estimate, Prepared
 from fedbandit_jax.core import ridge, struct, validate
 from fedbandit_jax.core.ridge import Posterior
-from fedbandit_jax.interfaces import Algorithm, NoiseLaw, Partition, Recipe, Report, Round, Spec
+from fedbandit_jax.interfaces import Algorithm, NoiseLaw, Recipe, Report, Round, Spec
 from fedbandit_jax.privacy import compatibility
 from fedbandit_jax.privacy.compatibility import tagged
 
@@ -86,9 +86,8 @@ class BoundUserLinUCB(SeatedAlgorithm):
         return self.learned(state, user, x, y), Report()
 
     @override
-    def partition(self, state: UserSums) -> Partition:
-        alone = jnp.arange(self.seats.n_users, dtype=jnp.int32)
-        return Partition(alone, alone)
+    def partition(self, state: UserSums) -> Array:
+        return jnp.arange(self.seats.n_users, dtype=jnp.int32)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

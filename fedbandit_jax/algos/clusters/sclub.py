@@ -12,7 +12,7 @@ from typing_extensions import override
 from fedbandit_jax.algos.clusters import seats
 from fedbandit_jax.algos.clusters.seats import RESOLVE, ClusteringRecipe, SeatedAlgorithm, UserSums
 from fedbandit_jax.core import control, struct, tables
-from fedbandit_jax.interfaces import Partition, Report, Spec
+from fedbandit_jax.interfaces import Report, Spec
 
 
 class Sets(NamedTuple):
@@ -113,7 +113,7 @@ class BoundSCLUB(SeatedAlgorithm):
         return SCLUBState(known, tables.put(state.sets, server, change.sets), inverse), Report()
 
     @override
-    def partition(self, state: SCLUBState) -> Partition:
+    def partition(self, state: SCLUBState) -> Array:
         return self.at_servers(state.sets.label)
 
     def _leaves(self, known: UserSums, sets: Sets, place: Array) -> Array:

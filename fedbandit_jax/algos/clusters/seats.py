@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from fedbandit_jax.algos.policies.widths import LEAST_RIDGE, Exploration, UserWidth, check_width
 from fedbandit_jax.core import control, graph, ridge, struct, tables, validate
-from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Recipe, Spec
+from fedbandit_jax.interfaces import ArrivalAlgorithm, Recipe, Spec
 
 RESOLVE = 100  # rounds of a user or agent between two solves; see `own_rows.REFRESH`
 
@@ -118,10 +118,9 @@ class SeatedAlgorithm(ArrivalAlgorithm):
         sums = jnp.einsum("p,pij->ij", members.astype(users.sums.dtype), users.sums, precision="highest")
         return estimate(sums, self.regularization), jnp.where(members, users.counts, 0).sum().astype(jnp.float32)
 
-    def at_servers(self, label: Array) -> Partition:
-        """Returns the partition by servers, from the clusters (L, P) on each, as places; none is shared."""
-        found = self.seats.of_users(self.seats.everywhere(label))
-        return Partition(found, found)
+    def at_servers(self, label: Array) -> Array:
+        """Returns the clusters (n,) of users, from the clusters (L, P) on each server, as places; none is shared."""
+        return self.seats.of_users(self.seats.everywhere(label))
 
     def bounds(self, contexts: Array, inverse: Array, theta: Array, count: Array) -> Array:
         """Returns the upper confidence bounds (K,) by an estimate from `count` rounds, without noise."""

@@ -108,7 +108,7 @@ def test_oracle(key, grouping, epsilon, options, longest):
         return in_groups(gram, bias, labels, stds[k])
 
     rewards = given.rewards if privacy else given.rewards.clip(0, 1)
-    arms, found, _, _, (state, partition) = scan(bound, key, given.users, given.contexts, rewards, spec=SPEC)
+    arms, (found, _), _, _, (state, (_, last)) = scan(bound, key, given.users, given.contexts, rewards, spec=SPEC)
     expected, shown = grouped(
         given.users, given.contexts, rewards, times=times, noise=lambda k, u: noise[k, u], stds=stds,
         labels_at=labels_at, pool_at=pool_at, estimate=greedy, dim=D, n_users=N,
@@ -116,8 +116,8 @@ def test_oracle(key, grouping, epsilon, options, longest):
     )  # fmt: skip
     np.testing.assert_array_equal(arms, expected)
     np.testing.assert_allclose(state.ledgers.mechanism.view, shown[-1], rtol=2e-4, atol=2e-3)
-    np.testing.assert_array_equal(partition.shared, seen[-1])
-    np.testing.assert_array_equal(found.local[times[0]], seen[0])
+    np.testing.assert_array_equal(last, seen[-1])
+    np.testing.assert_array_equal(found[times[0]], seen[0])
     assert int(state.synced) == len(times)
     if isinstance(grouping, A.Mixture):
         assert (len(np.unique(seen[-1])) > 1) == bool(privacy)  # without noise, six users are one kind who differ
