@@ -1,4 +1,4 @@
-"""A row of the benchmark: the results of one entry in every task, in a sealed file, with its code."""
+"""A row of the benchmark: the results of one entry in every task, in a file, with its code."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class Row:
         return math.sqrt(sum(cell.error**2 for cell in self.cells.values())) / len(self.cells)
 
     def save(self, path: str | Path) -> Path:
-        """Writes a sealed .npz file atomically, and returns its path."""
+        """Writes an .npz file atomically, and returns its path."""
         path = validate.path("path", path)
         path.parent.mkdir(parents=True, exist_ok=True)
         about = {name: getattr(self, name) for name in _ABOUT} | {"format": FORMAT, "suite": SUITE}

@@ -31,8 +31,8 @@ class BenchmarkCommand(Command):
 
     The score of a task is S = ln(R_uniform / R) / ln(R_uniform / R_0): 1 if privacy is free, 0 for uniform play. The
     bytes of the file decide the 16 seeds. A recipe counts as uniform play unless it is certified for the task's budget,
-    trust model and limits. The command prints a table and writes a sealed row after every task; a second call goes on
-    from there.
+    trust model and limits. The command prints a table and writes a row after every task; a second call goes on from
+    there.
 
     For example:
       fedbandit benchmark                                       list the tasks

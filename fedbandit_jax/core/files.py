@@ -1,11 +1,10 @@
-"""Atomic writes, and archives sealed by a digest.
+"""Atomic writes, and archives of arrays with a text.
 
-A sealed archive is an npz file, readable by `np.load`. Its zip comment names its kind and ends with the SHA-256 digest
-of all bytes before. So `head -c -64 FILE | sha256sum` prints `tail -c 64 FILE`. This protects against accidents, not
-against people, who can seal their changes.
+An archive is an npz file, readable by `np.load`, with one more part, KIND.json. Zip's checksums protect every part
+against accidents, not against people.
 """
 
-import hashlib
+import io
 import json
 import math
 import os
@@ -21,8 +20,6 @@ import numpy as np
 from fedbandit_jax.core.validate import BadType, BadValue
 
 WORDS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}  # floats that JSON lacks
-_DIGITS = 64  # hexadecimal digits of SHA-256
-_SEALED = "; SHA-256 of all before: "
 _MOST, _DENSEST = 1 << 30, 100  # refuse archives that unpack to more bytes, and to more times their size
 
 
@@ -47,11 +44,11 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
     Args:
         path: the file, in an existing folder; an old one is replaced.
-        write: writes the content to an open binary file, which it may also read.
+        write: writes the content to an open binary file.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")  # unique across machines
     try:
-        with open(temporary, "x+b") as file:
+        with open(temporary, "xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
@@ -64,7 +61,7 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def write_archive(path: Path, kind: str, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes a sealed archive, complete or not at all.
+    """Writes an archive, complete or not at all.
 
     Args:
         path: the file, in an existing folder; an old one is replaced.
@@ -87,64 +84,35 @@ def write_archive(path: Path, kind: str, about: Mapping[str, Any], arrays: Mappi
             archive.writestr(entry(f"{kind}.json"), text)
             if archive.namelist() != [*(f"{name}.npy" for name in arrays), f"{kind}.json"]:
                 raise BadValue("names of arrays", "must be valid in a zip archive", list(arrays))
-            archive.comment = _seal(kind) + b"0" * _DIGITS
-        digest = _digest(file)
-        file.seek(-_DIGITS, os.SEEK_END)
-        file.write(digest)
 
     write_atomic(path, content)
 
 
 def read_archive(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Returns the parsed text and the arrays of a sealed archive, after checking its seal.
+    """Returns the parsed text and the arrays of an archive, after checking its checksums.
 
     Raises:
         OSError: the file does not exist, or is unreadable.
-        ValueError: it is not a sealed file of this kind, or is damaged. The message is a clause such as "it is empty".
-            The caller adds the file and a remedy.
+        ValueError: it is of another kind, or is damaged. The message is a clause, and the caller names
+            the file.
     """
-    seal = _seal(kind)
-    with open(path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - len(seal) - _DIGITS))
-        if not size:
-            raise ValueError("it is empty")
-        if file.read(len(seal)) != seal:
-            raise ValueError(f"it does not end like a {kind} of fedbandit_jax: cut short, damaged, or another file")
-        if file.read() != _digest(file):
-            raise ValueError("it was damaged after it was written, as its SHA-256 digest shows")
-        try:
-            with zipfile.ZipFile(file) as archive:
-                whole = sum(part.file_size for part in archive.infolist())
-                if whole > max(_MOST, _DENSEST * size):
-                    raise ValueError(f"{size:,} bytes would become {whole:,}")
-                about = from_json(json.loads(archive.read(f"{kind}.json")))
-                if not isinstance(about, dict):
-                    raise ValueError("its text is no dictionary")
-                arrays = {}
-                for name in archive.namelist():
-                    if name == f"{kind}.json":
-                        continue
-                    with archive.open(name) as part:
-                        arrays[name.removesuffix(".npy")] = np.lib.format.read_array(part, allow_pickle=False)
-        except Exception as error:  # a sealed file may hold anything
-            raise ValueError(f"it is sealed, but is no archive of arrays and {kind}.json ({error})") from error
-    return about, arrays
-
-
-def _seal(kind: str) -> bytes:
-    return f"fedbandit_jax {kind}{_SEALED}".encode()
-
-
-def _digest(file: IO[bytes]) -> bytes:
-    """Returns the hexadecimal digest of all but the last 64 bytes."""
-    left = file.seek(0, os.SEEK_END) - _DIGITS
-    file.seek(0)
-    digest = hashlib.sha256()
-    while piece := file.read(min(left, 1 << 20)):
-        digest.update(piece)
-        left -= len(piece)
-    return digest.hexdigest().encode()
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size, whole = path.stat().st_size, sum(part.file_size for part in archive.infolist())
+            if whole > max(_MOST, _DENSEST * size):
+                raise ValueError(f"{size:,} bytes would become {whole:,}")
+            parts = {name: archive.read(name) for name in archive.namelist()}
+        about = from_json(json.loads(parts.pop(f"{kind}.json")))
+        if not isinstance(about, dict):
+            raise ValueError("its text is no dictionary")
+        return about, {
+            name.removesuffix(".npy"): np.lib.format.read_array(io.BytesIO(part), allow_pickle=False)
+            for name, part in parts.items()
+        }
+    except OSError:
+        raise
+    except Exception as error:  # a file may hold anything
+        raise ValueError(f"it is damaged, or is no {kind} of fedbandit_jax ({error})") from error
 
 
 def in_json(value: Any) -> Any:

@@ -31,8 +31,8 @@ _KINDS = {"rounds": "iu", "regret": "f", "status": "iu"}  # kinds of NumPy dtype
 def save(result: Measured, path: str | Path) -> Path:
     """Writes everything to one file, `path`.npz, and returns its path. `path` may end in .npz itself.
 
-    Missing folders are created. The file is complete or absent, and sealed by a digest. `np.load` opens it too. It
-    finds the curves, and the rest in the text result.json.
+    Missing folders are created. The file is complete or absent. `np.load` opens it too. It finds the curves, and the
+    rest in the text result.json.
 
     Raises:
         ValueError: arrays, certificates and configuration do not fit together; the message says where.
