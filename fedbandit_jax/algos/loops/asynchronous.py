@@ -26,7 +26,7 @@ from fedbandit_jax.algos.loops.loop import PolicyLoop
 from fedbandit_jax.algos.loops.own_rows import Epoch, Turn
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import control, random, struct, tables
-from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Released, Report, Spec
+from fedbandit_jax.interfaces import ArrivalAlgorithm, Released, Report, Spec
 from fedbandit_jax.privacy.bound import WHO_COMES
 from fedbandit_jax.privacy.packing import added
 from fedbandit_jax.privacy.sums import Sums
@@ -113,9 +113,8 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         return after._replace(agents=tables.put(state.agents, user, agent)), report
 
     @override
-    def partition(self, state: AsyncState) -> Partition:
-        together = jnp.zeros(self.spec.n_users, jnp.int32)
-        return Partition(together, together)
+    def partition(self, state: AsyncState) -> Array:
+        return jnp.zeros(self.spec.n_users, jnp.int32)
 
     @override
     def view(self, state: AsyncState) -> Any:

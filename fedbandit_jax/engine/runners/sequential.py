@@ -12,7 +12,7 @@ from typing_extensions import override
 from fedbandit_jax.core import graph, lots, random, struct
 from fedbandit_jax.core.programs import is_array, need
 from fedbandit_jax.engine.record import Moment
-from fedbandit_jax.engine.runners.batch import impossible
+from fedbandit_jax.engine.runners.batch import allowed, impossible
 from fedbandit_jax.engine.runners.checks import check_environment, need_step, shapes
 from fedbandit_jax.engine.runners.runner import Hints, Runner, salted
 from fedbandit_jax.interfaces import (
@@ -163,10 +163,8 @@ def admit(spec: Spec, contexts: Array, rewards: Array) -> tuple[Array, Array, Ar
     square = (contexts * contexts).sum(-1)
     long, finite = square > (spec.max_norm + SLACK) ** 2, jnp.isfinite(square)
     scale = jnp.where(long & finite, spec.max_norm / jnp.sqrt(square), 1)
-    known = jnp.where(jnp.isfinite(rewards), rewards, 0)
-    given = jnp.clip(known, 0, 1) if spec.rewards_in_unit else known
-    outside = long | ~finite | ~jnp.isfinite(rewards) | (given != known)
-    return jnp.where(finite[..., None], contexts * scale[..., None], 0), given, outside
+    given, wrong = allowed(rewards, jnp.bool_(False), spec.rewards_in_unit)
+    return jnp.where(finite[..., None], contexts * scale[..., None], 0), given, wrong | long | ~finite
 
 
 def _add(one: Report, two: Report) -> Report:
