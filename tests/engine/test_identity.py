@@ -152,7 +152,7 @@ def marks_of_answers():
     """By changes of what is read, none of which is a parameter."""
     changes = {}, dict(number=0.5), dict(entry=0.125), dict(help=lambda x: x * 0.375)
     found = [marks(env=Asking(answer=answer(**change)), algo=private()) for change in changes]
-    return [[fingerprint, name, *map(int, salt)] for fingerprint, name, salt in found]
+    return [[name, *map(int, salt)] for name, salt in found]
 
 
 def test_whatever_a_part_of_ones_own_reads_counts_in_every_process():
