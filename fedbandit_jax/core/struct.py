@@ -28,7 +28,7 @@ def static(*, later: bool = False, **kwargs: Any) -> Any:
     """Declares a hashable field that sets a shape or a Python branch, and is part of the compiled program.
 
     Args:
-        later: whether a release added the field. Digests then omit its default, so older checkpoints stay valid.
+        later: whether a release added the field. Digests then omit its default, so older draws stay.
         kwargs: arguments of `dataclasses.field`, such as `default`.
     """
     return dataclasses.field(metadata={"static": True, "later": later}, **kwargs)

@@ -124,7 +124,7 @@ def test_a_file_keeps_everything(row, tmp_path):
     data = bytearray((tmp_path / "row.npz").read_bytes())
     data[100] ^= 1
     (tmp_path / "row.npz").write_bytes(data)
-    for name, why in (("row.npz", "it was damaged"), ("none.npz", "No such file")):
+    for name, why in (("row.npz", "it is damaged"), ("none.npz", "No such file")):
         with pytest.raises(ValueError, match=f"{name}': {why}"):
             Row.load(tmp_path / name)
 
