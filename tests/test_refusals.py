@@ -84,8 +84,6 @@ WORLDS = [  # the argument that is named, and what refuses it
     ("schedule", lambda: E.dropout(SPHERE, schedule=np.zeros((2, 3), bool))),
     ("env", lambda: E.contaminate(E.returning(E.arms(3), 5))),
     ("env", lambda: E.contaminate(SPHERE)),
-    ("env", lambda: E.corrupt(E.arms(3))),
-    *(("silos", lambda silos=silos: E.corrupt(SPHERE, silos)) for silos in (0.95, 0.1, [4])),
     ("env", lambda: E.drift(STAYING, 3)),  # a new world would forget who is being served
     ("env", lambda: E.drift(E.dropout(STAYING, 0.1), 3)),
     ("env", lambda: E.drift(GROUPS, 3)),
@@ -250,8 +248,6 @@ RUNS = [
     ("stride", lambda: simulate(stride=3)),
     ("sead", lambda: simulate(sead=1)),
     ("key", lambda: simulate(key=None)),
-    ("checkpoint's folder", lambda: simulate(checkpoint="/proc/none/run")),
-    ("checkpoint", lambda: simulate(store="here", checkpoint="file")),
     ("store", lambda: simulate(store="file/inside")),
     ("part", lambda: sweep([PLAIN], store="here", part=(2, 2))),
     ("env", lambda: fb.rollout(ENV, A.SE(), KEY, horizon=5)),
