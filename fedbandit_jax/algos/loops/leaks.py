@@ -16,9 +16,9 @@ from fedbandit_jax.interfaces import Policy, Released, Spec
 
 LEARNS_IN_BATCH = Raw(
     claim="as_printed",
-    why="holds for sequences (x_t, y_t) that differ in one entry, with fixed actions of all other users; "
-    "replacing a user also changes later actions of the same batch (the batch cascade), which is not covered: "
-    "set learns_in_batch=False for that",
+    why="holds for sequences (x_t, y_t) that differ in one entry, if the actions of all other users stay fixed; but "
+    "a user who is replaced changes later actions of the same batch, too (the batch cascade): set "
+    "learns_in_batch=False to cover that",
     seen="actions inside a batch, which use raw statistics",
 )
 
