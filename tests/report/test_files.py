@@ -10,7 +10,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from handmade import PROVED, WORLD, made
+from handmade import PROVED, made
 from helpers import refused as argument_refused
 from helpers import same_runs
 from hypothesis import given, settings
@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as hnp
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import files
 from fedbandit_jax.core.validate import BadArgument
-from fedbandit_jax.report.result import Result, concat
+from fedbandit_jax.report.result import Result
 
 
 def equal(one, other):
@@ -232,35 +232,6 @@ def test_labels_are_an_array(path, monkeypatch):
     whole = path.read_bytes()
     monkeypatch.setattr("time.localtime", lambda *seconds: (2040, 1, 2, 3, 4, 6, 0, 2, 0))
     assert made().save(path.with_name("again.npz")).read_bytes() == whole
-
-
-@pytest.mark.parametrize(
-    ("changes", "word"),
-    [
-        (dict(horizon=9, seeds=[[0, 2]]), "horizon"),
-        (dict(key=[0, 8]), "key"),
-        (dict(plain={**WORLD, "spec": {"n_agents": 4, "dim": 2}}), "environments.plain.spec.n_agents"),
-        (dict(plain="another"), "environments.plain"),
-        (dict(seeds=[[0, 2]]), "seeds"),  # the same again
-        (dict(certificates=dict.fromkeys(("plain", "private"), PROVED)), "certificates"),
-    ],
-)
-def test_concat_names_the_difference(changes, word):
-    one, config = made(), dict(changes)
-    certificates = config.pop("certificates", one.certificates)
-    worlds = {"plain": config.pop("plain", WORLD), "private": WORLD}
-    config = {**one.config, "environments": worlds, "seeds": [[2, 4]], **config}
-    with argument_refused("results") as found:
-        concat([one, dataclasses.replace(one, config=config, certificates=certificates)])
-    assert word in str(found.value)
-
-
-def test_concat_takes_labels_or_seeds():
-    one = made()
-    others = dataclasses.replace(one, config={**one.config, "seeds": [[2, 4]]})
-    for wrong in ([one["plain"], one["private"], others], [one["plain"], one.sel(algorithm=["plain"])]):
-        with argument_refused("results"):
-            concat(wrong)
 
 
 def test_what_cannot_be_written_is_named():

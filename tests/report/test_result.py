@@ -72,6 +72,33 @@ def test_concat_of_seeds():
     np.testing.assert_array_equal(apart.regret, result.regret[:, [2, 0, 1]])
     one = fb.concat([apart["plain"], result.sel(seed=[7])["plain"]])
     assert (one.regret.shape, one.seeds.tolist()) == ((4, 3), [2, 0, 1, 7])
+    plain = result["plain"]
+    for wrong in ([plain, result["private"], apart.sel(seed=[1])], [plain, result.sel(algorithm=["plain"])]):
+        with refused("results"):
+            fb.concat(wrong)
+
+
+DIFFERENT = {  # part of the configuration of other seeds -> how it differs
+    "horizon": 9,
+    "key": [0, 8],
+    "seeds": [[0, 2]],  # the same again
+    "environments.plain.spec.n_agents": {"plain": {**WORLD, "spec": {"n_agents": 4, "dim": 2}}, "private": WORLD},
+    "environments.plain": {"plain": "another", "private": WORLD},
+    "certificates": None,
+}
+
+
+@pytest.mark.parametrize("part", DIFFERENT)
+def test_concat_names_the_difference(part):
+    one = made()
+    other = dataclasses.replace(one, config={**one.config, "seeds": [[2, 4]]})
+    if part == "certificates":
+        other = dataclasses.replace(other, certificates=dict.fromkeys(one.labels, PROVED))
+    else:
+        other = dataclasses.replace(other, config={**other.config, part.partition(".")[0]: DIFFERENT[part]})
+    with refused("results") as found:
+        fb.concat([one, other])
+    assert part in str(found.value)
 
 
 def moved(result, **places):
