@@ -85,22 +85,10 @@ def decides_by_exact_sums(honest, self, key, k, state, sums):
     return noisy._replace(active=active), report
 
 
-def recommends_by_exact_sums(honest, self, key, k, state, sums):
-    """One user decides which arm of two is recommended; the sums that are shown have their noise."""
-    noisy, report = honest(key, k, state, sums)
-    return noisy._replace(active=jnp.arange(len(sums.low)) == wide.to_float(sums).argmax()), report
-
-
 def unclipped(honest, self, rounding, own, k, rewards, inside):
     """Rewards that nobody bounds."""
     total = sum(jnp.where(there, x, 0).sum() for x, there in zip(rewards, inside))
     return wide.from_int32(jnp.round(total * jnp.asarray(self.steps)[k]).astype(jnp.int32))
-
-
-def broken_search():
-    """A search for the best arm whose recommendation is no function of what was released."""
-    case = arms(fb.algos.SequentialHalving(fb.algos.CDPSE(1.0, delta=1e-2)))
-    return changed(case, "best arm by exact sums", lambda bound: override(bound, conclude=recommends_by_exact_sums))
 
 
 def noise_of_the_first_level(bound):
