@@ -495,7 +495,7 @@ INTEGERS, TOGETHER = "bounds of contributions must be integers >= 1", "scores th
 UNBOUND, OWN_LOOP = "fields that no recipe binds", "is a user-defined algorithm"
 HIDES, OURS = "whose methods are not those of its class", {"__module__": "fedbandit_jax.algos"}
 SAME = {"__module__": type(honest("tree")).__module__, "__qualname__": type(honest("tree")).__qualname__}
-LEAKS, DECIDED = "the schedule leaks", "its noise is for sizes fixed in advance"
+LEAKS, DECIDED = "the schedule leaks", "the noise is for sizes fixed in advance"
 ADAPTIVE = honest("tested").schedule
 BELOW = dataclasses.replace(fb.schedules.Every(40).bind(None), batch=np.int32(-40))
 LATER = type("Own", (Tree,), {})(8)
