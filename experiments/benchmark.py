@@ -1,4 +1,4 @@
-"""Plays the entries of experiments/entries in all tasks of the benchmark, draws the board, and tries to choose a key.
+"""Plays the entries of experiments/entries in all tasks of the benchmark, and tries to choose a key.
 
 Rows that are there already, of the same entry, tasks and code, are left as they are. --keys measures the gain of
 editing a comment until the seeds are kind: the best of N keys, and the same code under a fresh key. Writes no picture.
@@ -20,7 +20,7 @@ TASK, AGAIN = "arms-hard", 10
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkSize(Size):
-    """Play all entries, and draw the board.
+    """Play all entries.
 
     Args:
         keys: how many keys are tried; 0: none.
@@ -52,7 +52,6 @@ def main(options: BenchmarkSize) -> None:
         tasks, track = [TASK] if options.smoke else None, "tuned" if trials else "one recipe"
         row = fb.benchmark.run(path, tasks=tasks, out=out, track=track, trials=trials)
         print(f"{row.score:.3f} ({row.interval[0]:.3f} to {row.interval[1]:.3f})  {row.name}", flush=True)
-    print(board.write(board.rows([out] if options.smoke else []), (options.out or Path("results")) / "board.md"))
     if options.keys:
         chosen(options.pick(2, options.keys, options.keys))
 

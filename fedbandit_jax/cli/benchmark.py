@@ -1,4 +1,4 @@
-"""The command `fedbandit benchmark`: plays an entry, verifies a row, draws the board."""
+"""The command `fedbandit benchmark`: plays an entry, verifies a row, lists rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import tyro
 from typing_extensions import override
 
 from fedbandit_jax.cli._command import Command, Flag, Folder, Name, progress, quiet
-from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.core.validate import BadValue
 
 
@@ -35,13 +34,12 @@ class BenchmarkCommand(Command):
     there.
 
     For example:
-      fedbandit benchmark                                       list the tasks
+      fedbandit benchmark                                       list the tasks, and the scores so far
       fedbandit benchmark mine.py:recipe --develop              play on development seeds, as often as you like
       fedbandit benchmark mine.py:recipe                        play all tasks on your file's own seeds
       fedbandit benchmark mine.py --tasks ring drift            play some tasks
       fedbandit benchmark mine.py --track tuned --trials 60     60 development runs chose its numbers
       fedbandit benchmark verify rows/mine.npz                  run a row's code again on other seeds
-      fedbandit benchmark --page rows                           draw the board with the rows of a folder
     """
 
     resumes: ClassVar = "; the same command goes on after the finished tasks (not with --develop or verify)"
@@ -54,10 +52,7 @@ class BenchmarkCommand(Command):
     trials: int = 0  # number of results on development seeds that you looked at, each of one recipe in one task.
     develop: Flag = False  # play on the development seeds, which everybody shares, and write no row.
     name: Name = None  # name of the row (default: name of the file).
-    out: Folder = Path("rows")  # folder for the row.
-    # draw the board of the package's rows and those in these files and folders.
-    page: Annotated[tuple[Path, ...] | None, quiet(metavar="[PATH ...]")] = None
-    board: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("board.md")  # file that --page writes.
+    out: Folder = Path("rows")  # folder of your rows.
 
     @override
     def run(self) -> int:
@@ -66,19 +61,17 @@ class BenchmarkCommand(Command):
 
         got, entry = " ".join(self.what), bool(self.what) and self.what[0] != "verify"
         self.applies_to("an entry", entry, "track", "trials", "develop", "name")
-        self.applies_to("an entry or verify", bool(self.what), "tasks", "out")
-        self.applies_to("--page", self.page is not None, "board")
-        if self.what and self.page is not None:
-            raise BadValue("page", "must be given without an entry", got, got=got)
-        if self.page is not None:
-            return self._page(self.page)
+        self.applies_to("an entry or verify", bool(self.what), "tasks")
         if not self.what:
+            refused: list[str] = []
+            found = board.rows(sorted(self.out.rglob("*.npz")), refused)
             for name, task in TASKS.items():
                 print(textwrap.fill(task.about, 79, initial_indent=f"{name:<15} ", subsequent_indent=" " * 16))
-            print("\nMean score over all tasks (1: privacy is free, 0: uniform play):")
-            print("\n".join(f"{board.over_all(row):6.3f}  {row.name}" for row in board.rows()))
+            print("\nMean score over all tasks (1: privacy is free, 0: uniform play), also of your rows in --out:")
+            print("\n".join(f"{board.over_all(row):6.3f}  {row.name}" for row in found))
             print("\nPlay your own: fedbandit benchmark FILE.py, see --help")
-            return 0
+            print("".join(f"fedbandit: {why}\n" for why in refused), end="", file=sys.stderr)
+            return int(bool(refused))
         if len(self.what) != (1 if entry else 2):
             raise BadValue("entry", "must be one file, or verify and a row", got, got=got)
         options: dict[str, Any] = dict(tasks=self.tasks, out=None if self.develop else self.out, progress=progress())
@@ -92,15 +85,3 @@ class BenchmarkCommand(Command):
         print(board.summary(row, board.rows()))
         print("development seeds: no row" if self.develop else f"wrote {self.out / row.name}.npz")
         return 0
-
-    def _page(self, paths: tuple[Path, ...]) -> int:
-        from fedbandit_jax.benchmark import board
-
-        check_writable("board", self.board.parent)
-        refused: list[tuple[Path, str]] = []
-        found = board.rows(paths, refused)
-        for _, why in refused:
-            print(f"fedbandit: {why}", file=sys.stderr)
-        left = f", {len(refused)} files refused" if refused else ""
-        print(f"wrote {board.write(found, self.board)}: {len(found)} rows{left}")
-        return 1 if refused else 0

@@ -159,7 +159,6 @@ def test_arguments_have_the_names_of_help(capsys, tmp_path, monkeypatch):
         "simulate linear --data log.csv": "--silo must",
         "benchmark mine.py other.py": "entry must be one file",
         "benchmark verify": "entry must be one file",
-        "benchmark mine.py --page": "--page must be given without an entry",
         "benchmark mine.py --track tuned": "--trials must be > 0",
         "simulate --set theta_nrom=2": "--set must name parameters of env or of an algorithm, got 'theta_nrom': did",
         "plan --epsilon 1 2": "--epsilon must be one without --at-most",
