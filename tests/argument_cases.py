@@ -285,7 +285,11 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     BELIEF.sample: dict(scale=(1.0, either(non_negative, a(jax.Array)))),
     BELIEF.std: dict(contexts=jnp.eye(2)),
     fb.plan: dict(
-        **dict(horizon=(8, count(8)), at_most=(None, number(0, inside=True)), max_syncs=(1, count())),
+        **dict(
+            horizon=(8, count(8)),
+            at_most=(None, lambda value: number(1)(value) and value < INF),
+            max_syncs=(1, count()),
+        ),
         **dict(trusted=("silo", empty), unit=(None, a(P.Users))),
         **dict(liars=(0.0, number(0, 0.5)), seeds=(2, count(2, 2**20)), rounds=(None, count(8, 8))),
     ),

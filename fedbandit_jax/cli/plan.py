@@ -64,7 +64,7 @@ class PlanCommand(Command):
     trusted: tuple[Literal["silo", "shuffler", "secagg", "server"], ...] = ("silo",)
     # epsilon of the budget, for all visits of a user together. With --at-most several.
     epsilon: Annotated[tuple[float, ...], tyro.conf.arg(metavar="FLOAT ...")] = (1.0,)
-    # recommend the smallest epsilon with at most this multiple of the least regret without privacy.
+    # recommend the smallest epsilon with at most this multiple, at least 1, of the least regret without privacy.
     at_most: Option[float] = None
     # delta of the budget, in (0, 1). Choose it far below one over the number of users (default: 1e-7; with --data a
     # tenth of one over the number of rows).

@@ -84,10 +84,10 @@ class SimulateCommand(Command):
             ValueError: a flag is wrong.
         """
         file = tomllib.loads(self.file.read_text(encoding="utf-8"))
-        source, changes = self.columns.of(self.data), [f"key={self.random_seed}"]
         self.applies_to("the families linear and schedules", self.family in LINEAR, "data")
         self.applies_to("the environments of the file, without --data", self.data is None, "env")
         self.applies_to("a family with several environments", "environments" in file, "env")
+        source, changes = self.columns.of(self.data), [f"key={self.random_seed}"]
         if source:
             changes.append(f"environment={toml({'type': 'table', **source})}")
             if self.algorithms is None:  # small tables teach little: compare each recipe with its non-private self

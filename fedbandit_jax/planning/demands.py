@@ -123,7 +123,8 @@ def demanded(
     if len({one.epsilon for one in budgets}) < max(1, len(budgets)):
         raise BadValue("budget", "must be at least one, each of another epsilon", budgets)
     if at_most is not None:
-        validate.positive("at_most", at_most)
+        if validate.positive("at_most", at_most) < 1:
+            raise BadValue("at_most", "must be >= 1, for the least regret without privacy", at_most)
     elif len(budgets) > 1:
         raise BadValue("budget", "must be one without at_most", budgets, got=f"{len(budgets)}", others=("at_most",))
     names = [trusted] if isinstance(trusted, str) else validate.sequence("trusted", trusted, "names")

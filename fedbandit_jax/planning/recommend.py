@@ -81,7 +81,7 @@ def plan(
             at length. The plan recommends the smallest epsilon within `at_most`.
         horizon: number of rounds T.
         key: typed PRNG key; seed i of the best candidates uses `fold_in(key, i)`, as in `fb.simulate`.
-        at_most: most predicted regret, as a multiple of the least regret of the same policies without privacy.
+        at_most: most predicted regret, as a multiple >= 1 of the least regret of the same policies without privacy.
         trusted: parties that users trust besides their own silo, which sees their data anyway: "silo" (nobody else),
             "shuffler", "secagg" or "server", or several of these. A "secagg" aggregator sees only sums over silos.
         unit: the protected unit of returning users, as in `fb.privacy.Mechanism`; or "user": all visits of a user, with

@@ -104,7 +104,7 @@ finally: assert not {"jax", "matplotlib"} & set(sys.modules)
 REFUSED = {  # command -> flags, the last of which is refused; first a command that is quick if it runs
     "calibrate": "--trust local --release tree | --trust secagg --sigma 3 | --sigma 3 --epsilon 1 | --dim 7 | "
     "--epsilon | --trust central --agents 7 | --sigma 1e-300 | --visits 0 | --trust secagg --dim 0",
-    "plan": "--users 0 | --users 5 --visits 0 | --epsilon 0.5 1 | --at-most 1.2 --epsilon 1 1 | --at-most 0 | "
+    "plan": "--users 0 | --users 5 --visits 0 | --epsilon 0.5 1 | --at-most 1.2 --epsilon 1 1 | --at-most 0.5 | "
     "--dropouts 0.1 --liars 0.1 | --dropouts 1 | --delay -1 | --delay 20000 | --horizon 100 --delay 100 | "
     "--random-seed -1",
     "audit --family arms": "--runs 10 | --random-seed -1 | --only unicorn | --controls nowhere.py",
@@ -114,7 +114,7 @@ REFUSED = {  # command -> flags, the last of which is refused; first a command t
     "--random-seed 4294967296",
     "simulate schedules": "--algorithms Gossip-FedUCB --set gamma=0 | --agents 1 | --set threshold=abc",
     "simulate arms": "--env sphere | --set means=[0.5,1.5] | --horizon 3 | --algorithms SE SE | --algorithms | "
-    "--algorithms DPSE | --algorithms SE --epsilon 1 | --algorithms SE CDP-SE --set scale=3 | --dim 5",
+    "--algorithms DPSE | --data log.csv | --algorithms SE --epsilon 1 | --algorithms SE CDP-SE --set scale=3 | --dim 5",
     "simulate clusters": "--set n_users=3 --set n_servers=1 --set n_clusters=4 | --agents 5",
     "show": "nowhere.npz | . | log.csv",
     "sweep sweep.toml": "--part 2/2 | --part 1 | --part -1/2 | --part 0/2 --name mine | --name a/b | --name= | "
