@@ -46,7 +46,6 @@ class Result(Measured):
     summary = tables.summary
     compare = tables.compare
     report = tables.report
-    to_xarray = tables.to_xarray
     to_pandas = tables.to_pandas
     save = files.save
 

@@ -1,4 +1,4 @@
-"""Results as text tables, and for xarray and pandas, with the parameters of a sweep as dimensions or columns."""
+"""Results as text tables, and as a frame of pandas with the parameters of a sweep as columns."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ import numpy as np
 from fedbandit_jax.certificate import page
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.extras import require
-from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.report.measured import CURVES, Measured
 from fedbandit_jax.status import Status
-
-NOT_RUN = -1  # status of missing configurations
 
 
 class Difference(NamedTuple):
@@ -182,67 +179,15 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> str:
     )
 
 
-def to_xarray(result: Measured) -> Any:
-    """Converts all arrays to an `xarray.Dataset`, with every varied parameter of the sweep as a dimension.
-
-    Dimensions are "algorithm", if there are several, the parameters, "seed" and "round". For example,
-    `data.regret.sel(epsilon=1).mean("seed")` is one curve for each algorithm. An algorithm without a parameter is
-    repeated along it. Missing configurations have NaN curves and `status` -1. A record "x" is `record_x`. If its rounds
-    differ from the curves', they are the dimension "record_x_round". Its own axes are "record_x_0" and so on. It needs
-    the extra `xarray`.
-    """
-    xarray = require("xarray", "xarray")
-
-    points = list(result.coordinates.values())
-    axes = {
-        name: values
-        for name in dict.fromkeys(name for point in points for name in point)
-        if len(values := _values(points, name)) > 1
-    }
-    own = tuple(len(values) for values in axes.values())
-    places = [
-        np.ix_(*([values.index(point[name])] if name in point else range(len(values)) for name, values in axes.items()))
-        for point in points
-    ]
-
-    taken: dict[tuple[int, ...], str] = {}
-    for label, place in zip(result.labels, places):
-        for one in itertools.product(*(axis.ravel().tolist() for axis in place)):
-            if (other := taken.setdefault(one, label)) != label:
-                got = f"{other!r} and {label!r} at one point"
-                raise BadValue("labels", "must differ in their parameters", other, got=got)
-
-    def spread(array: np.ndarray, empty: float) -> np.ndarray:
-        rows = array if result.regret.ndim == 3 else array[None]
-        kind = np.result_type(array.dtype, np.float64) if np.isnan(empty) else array.dtype
-        found = np.full((*own, *rows.shape[1:]), empty, kind)
-        for place, row in zip(places, rows):
-            found[place] = row
-        return found
-
-    dims = (*axes, "seed", "round")
-    data: dict[str, Any] = {name: (dims, spread(array, np.nan)) for name, array in _curves(result)}
-    data["status"] = (dims[:-1], spread(result.status, NOT_RUN))
-    coords = {name: [_plain(value) for value in values] for name, values in axes.items()}
-    coords |= {"round": result.rounds, "seed": result.seeds}
-    for name, array in result.records.items():
-        name, rounds = f"record_{name}", result.record_rounds[name]
-        when = "round" if np.array_equal(rounds, result.rounds) else f"{name}_round"
-        inner = (f"{name}_{axis}" for axis in range(array.ndim - result.regret.ndim))
-        data[name] = ((*dims[:-1], when, *inner), spread(array, np.nan))
-        coords[when] = rounds
-    return xarray.Dataset(data, coords, attrs={"config": json.dumps(result.config)})
-
-
 def to_pandas(result: Measured) -> Any:
     """Converts curves to a `pandas.DataFrame` with a row for every algorithm, seed and recorded round.
 
     The columns "algorithm" and "label" are followed by the parameters of the sweep, None for algorithms without one.
     Then come "certificate_claim", and "certificate_epsilon" (the exact one) and "certificate_delta", NaN without noise.
     The rest are "seed", "round", "regret", "status", communication and other counters, but no records. It needs the
-    extra `xarray`.
+    extra `data`.
     """
-    pandas = require("pandas", "xarray")
+    pandas = require("pandas", "data")
 
     points, n_seeds, n_records = result.coordinates, len(result.seeds), len(result.rounds)
     each = n_seeds * n_records
@@ -267,14 +212,6 @@ def _curves(result: Measured) -> Iterator[tuple[str, np.ndarray]]:
     for kind in CURVES:
         for name, curve in getattr(result, kind).items():
             yield f"{kind}_{name}", curve
-
-
-def _values(points: list[dict[str, Any]], name: str) -> list[Any]:
-    values: list[Any] = []
-    for point in points:
-        if name in point and point[name] not in values:
-            values.append(point[name])
-    return values
 
 
 def _plain(value: Any) -> Any:

@@ -83,10 +83,6 @@ def test_the_last_state_is_that_of_the_horizon(monkeypatch):
 def test_results_keep_records(found):
     """Files do, too: `test_contract.py` compares what is loaded."""
     same_runs(fb.concat([found.sel(seed=1), found.sel(seed=0)]).sel(seed=[0, 1]), found)
-    data = found.to_xarray()
-    assert data.record_arms.dims == ("seed", "round", "record_arms_0")
-    assert data.record_some.dims == ("seed", "record_some_round", "record_some_0")
-    np.testing.assert_array_equal(data.record_some_round, found.record_rounds["some"])
 
 
 @pytest.mark.slow

@@ -101,32 +101,12 @@ def test_concat_names_the_difference(part):
     assert part in str(found.value)
 
 
-def moved(result, **places):
-    """The same result with other places of some labels in the sweep."""
-    return dataclasses.replace(result, config=result.config | {"coordinates": result.coordinates | places})
-
-
 TWO, HALF = "ours(epsilon=2.0)", "ours(epsilon=0.5)"
 
 
-def test_parameters_are_dimensions():
-    """An algorithm without a parameter stands at all its values; what was not run is NaN."""
-    pytest.importorskip("xarray")
+def test_parameters_are_columns():
+    """An algorithm without a parameter has none there, and certificates have columns of their own."""
     result = grid()
-    data = result.to_xarray()
-    assert dict(data.sizes) == {"algorithm": 2, "epsilon": 2, "seed": 3, "round": 2}
-    for label, point in result.coordinates.items():
-        found = data.regret.sel(algorithm=point["algorithm"], epsilon=point.get("epsilon", 0.5))
-        np.testing.assert_array_equal(found, result[label].regret)
-    np.testing.assert_array_equal(data.regret[0, 0], data.regret[0, 1])
-    partial = moved(result, **{TWO: {"algorithm": "theirs", "epsilon": 2.0}}).to_xarray()
-    assert partial.regret.sel(algorithm="theirs", epsilon=0.5).isnull().all()
-    assert (partial.status.sel(algorithm="theirs", epsilon=0.5) == -1).all()
-    with refused("labels"):  # two of them at one place
-        moved(
-            result, plain={"algorithm": "ours", "delta": 0.1}, **{TWO: {"algorithm": "ours", "delta": 0.2}}
-        ).to_xarray()
-    assert dict(result["plain"].to_xarray().sizes) == {"seed": 3, "round": 2}
     table = result.to_pandas()
     assert len(table) == 3 * 3 * 2
     rows = table[(table.algorithm == "ours") & (table.epsilon == 2.0) & (table.seed == 1)].sort_values("round")
