@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 import textwrap
@@ -19,8 +18,7 @@ from fedbandit_jax.core.validate import BadValue
 
 Table = Annotated[str | None, quiet(metavar="TABLE")]
 Column = Annotated[str | None, quiet(metavar="COLUMN")]
-Columns = Annotated[str | None, quiet(metavar="COLUMN,...")]
-LISTS = ("features", "arm_features", "missing")  # values with commas between them
+Columns = Annotated[tuple[str, ...] | None, quiet(metavar="COLUMN ...")]
 NEEDED = ("silo", "arm", "reward")
 WIDTH = 79  # characters of a line
 
@@ -33,8 +31,7 @@ class Roles:
     arm: Column = None  # column with the arm that was shown.
     reward: Column = None  # column with the reward, a number.
     user: Column = None  # column with the user, if users return.
-    # columns with facts about a user that are known before the arm is chosen. Quote a name that has a comma.
-    features: Columns = None
+    features: Columns = None  # columns with facts about a user that are known before the arm is chosen.
     arm_features: Columns = None  # columns that describe the arm.
     # column with the probability of the arm that was shown. `fb.off_policy` uses it in Python.
     propensity: Column = None
@@ -42,18 +39,15 @@ class Roles:
     time: Column = None
     # decimal mark of numbers in a text file, "." or "," (default: "."; needed with semicolons).
     decimal: Annotated[Literal[".", ","] | None, quiet(metavar="MARK")] = None
-    # texts that stand for missing values, such as NA,-999. Rows with one of them, or an empty cell, in a named column
-    # are left out. "" reads all texts as they are.
-    missing: Annotated[str | None, quiet(metavar="TEXT,...")] = None
+    # texts that stand for missing values, such as NA -999. Rows with one of them, or an empty cell, in a named column
+    # are left out. No text reads all as they are.
+    missing: Annotated[tuple[str, ...] | None, quiet(metavar="TEXT ...")] = None
     model: Option[Literal["linear", "logistic"]] = None  # model of rewards, linear or logistic (default: linear).
 
     @property
     def given(self) -> dict[str, Any]:
         """Returns the given arguments of `fb.data.table`, without the source."""
-        found = {name: value for name, value in vars(self).items() if value is not None}
-        for name in {*LISTS} & {*found}:
-            found[name] = [one.strip() for one in next(csv.reader([found[name]], skipinitialspace=True))]
-        return found
+        return {name: value for name, value in vars(self).items() if value is not None}
 
     def of(self, source: str | None) -> dict[str, Any]:
         """Returns the arguments of `fb.data.table` for a source; none for no source.
@@ -90,7 +84,7 @@ class DataCommand(Command):
 
     For example:
       fedbandit data log.csv
-      fedbandit data log.csv --silo hospital --arm drug --reward cured --features age,sex
+      fedbandit data log.csv --silo hospital --arm drug --reward cured --features age sex
     """
 
     flag_of: ClassVar = {"source": "dataset"}

@@ -18,7 +18,8 @@ ARGUMENTS = dict(silo="hospital", arm="drug", reward="cured")
 MORE = {
     "": {},
     "--user patient": dict(user="patient"),
-    "--features 'age, \"pressure, systolic\"'": dict(features=["age", "pressure, systolic"]),
+    "--features age 'pressure, systolic'": dict(features=["age", "pressure, systolic"]),
+    "--missing": dict(missing=[]),
     "--arm-features dose --propensity p": dict(arm_features=["dose"], propensity="p"),
     "--model logistic": dict(model="logistic"),
 }

@@ -122,7 +122,7 @@ REFUSED = {  # command -> flags, the last of which is refused; first a command t
     "--out /proc/none",
     "simulate linear": "--silo hospital | --silo a --arm b --reward c --data none.csv | "
     "--data log.csv --silo hospital --reward cured --arm drag",
-    f"simulate linear --data log.csv {COLUMNS}": "--env digits | --features age,height | --agents 5",
+    f"simulate linear --data log.csv {COLUMNS}": "--env digits | --features age height | --agents 5",
     f"simulate arms {COLUMNS}": "--data log.csv",
     f"plan --data log.csv {COLUMNS}": "--agents 5 | --users 5 | --silo nowhere",
     "data": "none.csv | log.xlsx",
