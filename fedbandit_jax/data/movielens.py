@@ -16,7 +16,6 @@ from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.data.datasets import Community
 
 HEADER = ["userId", "movieId", "rating", "timestamp"]  # of ratings.csv
-SEPARATORS = {"ratings.csv": ",", "ratings.dat": "::", "u.data": "\t"}  # by the name of the file
 FIELDS = "ids of a user and a movie, a rating in [0.5, 5] and a time"
 RANGES = dict(user=(1, 2**31 - 1), movie=(1, 2**31 - 1), rating=(0.5, 5))
 TYPES = dict(user="int32", movie="int32", rating="float64", timestamp="int64")
@@ -48,8 +47,7 @@ def movielens(
     how many. Users without selected items, items without selected users, and zero vectors u are dropped.
 
     Args:
-        path: ratings.csv (ml-latest-small, ml-latest, ml-20m, ml-25m), ratings.dat (ml-1m, ml-10m) or u.data
-            (ml-100k), or its folder.
+        path: ratings.csv (ml-latest-small, ml-latest, ml-20m, ml-25m), or its folder.
         dim: length d >= 2 of the vectors of users and items.
         n_users: number of users to keep, at most n_active.
         n_items: number of items in the matrix.
@@ -108,30 +106,22 @@ def movielens(
 
 
 def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Reads the ids (N,) of users and movies of all ratings; the ending of the file's name is its format."""
+    """Reads the ids (N,) of users and movies of all ratings in ratings.csv, or in its folder."""
     pandas = require("pandas", "data")
-    file = next((file for file in (path, *(path / name for name in SEPARATORS)) if file.is_file()), None)
-    if file is None:
-        raise FileNotFoundError(f"path must be one of {', '.join(SEPARATORS)} or hold one of them, got {str(path)!r}")
-    ends = {Path(name).suffix: separator for name, separator in SEPARATORS.items()}
-    separator = ends.get(file.suffix)
-    if separator is None:
-        raise BadValue("path", f"must end in {', '.join(ends)}", str(path))
-    # The fast parser splits at single characters, so "::" gives an empty field between two others.
-    names = [*TYPES] if len(separator) == 1 else ["user", "a", "movie", "b", "rating", "c", "timestamp"]
-    options: Any = dict(sep=separator[0], names=names, header=0 if separator == "," else None, na_filter=False)
-    options |= dict(dtype=TYPES | dict.fromkeys("abc", "str"), index_col=False, quoting=3, encoding="utf-8-sig")
+    file = path / "ratings.csv" if path.is_dir() else path
+    if not file.is_file():
+        raise FileNotFoundError(f"path must be ratings.csv or hold it, got {str(path)!r}")
     must = f"{file} must have {FIELDS} in every line"
+    options: Any = dict(na_filter=False, index_col=False, quoting=3, encoding="utf-8-sig")
     try:
-        table = pandas.read_csv(file, **options)
+        table = pandas.read_csv(file, names=[*TYPES], header=0, dtype=TYPES, **options)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{must}, got another: {str(error).strip()}") from error
     wrong = ~np.all([table[name].between(*ends) for name, ends in RANGES.items()], axis=0)
-    wrong |= np.any([table[gap] != "" for gap in names if gap in "abc"], axis=0)
     if wrong.any() or not len(table):
-        got = table[[*TYPES]].iloc[int(np.argmax(wrong))].tolist() if len(table) else "none"
+        got = table.iloc[int(np.argmax(wrong))].tolist() if len(table) else "none"
         raise ValueError(f"{must}, got {got}")
-    head = [*pandas.read_csv(file, nrows=0, encoding="utf-8-sig")] if separator == "," else HEADER
+    head = [*pandas.read_csv(file, nrows=0, **options)]
     if head != HEADER:
         raise ValueError(f"{file}, line 1: must be {','.join(HEADER)}, got {','.join(head)[:60]!r}")
     table = table.drop_duplicates(["user", "movie"])

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-FORMATS = {"ratings.csv": (",", "userId,movieId,rating,timestamp\n"), "ratings.dat": ("::", ""), "u.data": ("\t", "")}
+HEADER = "userId,movieId,rating,timestamp\n"
 PARTS = ("train.txt", "vali.txt", "test.txt")
 
 
@@ -15,13 +15,12 @@ def ratings(n_users=60, n_movies=40, seed=0):
     return [(users[u], movies[i], rng.integers(1, 11) / 2, 964982703 + u * i) for u, i in rows]
 
 
-def write(folder, rows, name="ratings.csv", end="\n"):
-    """Writes ratings in a format of MovieLens."""
+def write(folder, rows, end="\n"):
+    """Writes the ratings.csv of MovieLens."""
     folder.mkdir(parents=True, exist_ok=True)
-    separator, header = FORMATS[name]
-    text = header + "".join(separator.join(map(str, row)) + "\n" for row in rows)
-    (folder / name).write_bytes(text.replace("\n", end).encode())
-    return folder / name
+    text = HEADER + "".join(",".join(map(str, row)) + "\n" for row in rows)
+    (folder / "ratings.csv").write_bytes(text.replace("\n", end).encode())
+    return folder / "ratings.csv"
 
 
 def lines(sizes, *, first_query=1, seed=0):
