@@ -130,10 +130,8 @@ class PlanCommand(Command):
             progress=progress(),
             **{name: getattr(self, name) for name in PASSED},
         )
-        print(found.answer())
+        print(found if self.details or not (found.best or found.choices) else found.answer())
         if found.best is not None:
             algo = code(found.best.algo)
             print(SCRIPT.format(env=made, algo=algo, horizon=horizon, seed=self.random_seed + 1))
-        if self.details or not (found.best or found.choices):
-            print(f"\n{found}")
         return 0 if found.best else 1

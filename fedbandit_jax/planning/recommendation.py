@@ -83,7 +83,7 @@ class Recommendation(Printed):
         return "\n".join(text)
 
     def __str__(self) -> str:
-        """Formats finalists, the best of each other group, exclusions, code and certificate."""
+        """Formats finalists, the best of each other group, exclusions, the answer, code and certificate."""
         spec = self.spec
         simulated = [one for one in self.candidates if one.forecast is not None]
         longest = max((one.forecast[-2:] for one in simulated if one.forecast), default=0)  # rounds and seeds
@@ -99,13 +99,11 @@ class Recommendation(Printed):
             text += [aligned([HEAD, *rows])]
             if not all(one.forecast.tried(self.horizon) for one in simulated if one.forecast):
                 text += ["(?) so short a part of the horizon was simulated that such intervals have not been tested"]
-        text += ["", self.trade_off()] if len(self.choices) > 1 else []
         excluded = [one for one in self.candidates if one.excluded]
         text += ["", "excluded:", *(f"  {one.label}: {one.excluded}" for one in excluded)] if excluded else []
-        best = self.best
-        if best is None:
-            return "\n".join([*text, "", self.unmet()])
-        text += ["", f"recommended: {best.label}", f"algo = {code(best.algo)}", "", str(best.certificate)]
+        text += ["", self.answer()]
+        if self.best is not None:
+            text += [f"algo = {code(self.best.algo)}", "", str(self.best.certificate)]
         return "\n".join([*text, "", f"The plan took {self.seconds:.0f} s."])
 
 

@@ -164,7 +164,7 @@ def test_it_prints_what_it_found(fake):
         assert label in repr(one)
         assert len(repr(one)) < 1000
     assert "M = 3 silos, K = 4 arms, d = 3, T = 64 rounds" in text
-    assert f"recommended: {found.best.label}" in text
+    assert f"Use: {found.best.label}" in text
     assert "secagg: it needs trust in secure aggregation" in text
     assert text.count("12% of T") == 2, "of a group that went no further the best is shown"
     assert text.count("100% of T") == 4
