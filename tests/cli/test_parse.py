@@ -126,10 +126,9 @@ REFUSED = {  # command -> flags, the last of which is refused; first a command t
     f"simulate arms {COLUMNS}": "--data log.csv",
     f"plan --data log.csv {COLUMNS}": "--agents 5 | --users 5 | --silo nowhere",
     "data": "none.csv | log.xlsx",
-    "benchmark": "--tasks ring | --develop | --page rows --tasks ring",
-    "benchmark mine.py": "--tasks sphere | --board b.md | --trials -1",
+    "benchmark": "--tasks ring | --develop",
+    "benchmark mine.py": "--tasks sphere | --trials -1",
     "benchmark verify rows/x.npz": "--track tuned",
-    "reproduce zhou2024 fig2b_ours": "--data .",
 }
 
 
