@@ -81,18 +81,13 @@ class Gossip(NetworkRecipe):
         ValueError: when bound, also if releases follow each other too fast.
     """
 
-    said = ("recipe of single senders",)
+    title, said = "Gossip", ("recipe of single senders",)
     policy: Policy = UCB(confidence="known_noise", regularizer="project")
     schedule: Every | Geometric | int = Every(25)
 
     def __post_init__(self):
         super().__post_init__()
         validate.instance("schedule", self.schedule, (Every, Geometric), "fb.schedules.Every or Geometric")
-
-    @property
-    @override
-    def label(self) -> str:
-        return "Gossip"
 
     @override
     def bind(self, spec: Spec, horizon: int) -> GossipLoop:

@@ -56,7 +56,7 @@ class PolicyRecipe(Recipe):
     @property
     @override
     def label(self) -> str:
-        return type(self.policy).__name__
+        return self.title or type(self.policy).__name__
 
     @property
     @override

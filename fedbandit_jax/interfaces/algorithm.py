@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from jax import Array
 from jaxtyping import Float, Int, Key, Num
@@ -200,10 +200,13 @@ class Recipe(Algorithm):
             When bound, also if this process does not compute float32 by the rules of IEEE 754.
     """
 
+    title: ClassVar[str] = ""
+    """The label in results without a `name`, if it is the same for all parameters."""
+
     @property
     def label(self) -> str:
-        """The label in results without a `name`; "" if it is the same for all parameters."""
-        return ""
+        """The label in results without a `name`, for these parameters."""
+        return self.title
 
     @property
     def private(self) -> bool:

@@ -43,19 +43,12 @@ class _Elimination(Recipe):
         name: label in results; None: the name of the paper.
     """
 
-    title: ClassVar[str]  # the name of the paper
-
     failure: float = 0.1
     name: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self):
         validate.within("failure", validate.positive("failure", self.failure), 0, 0.3)
         object.__setattr__(self, "name", validate.text("name", self.title if self.name is None else self.name))
-
-    @property
-    @override
-    def label(self) -> str:
-        return self.title
 
     def promised(self, protocol: RingSum) -> dict[str, Any]:
         """Returns the fields of a `SumLoop` about privacy."""

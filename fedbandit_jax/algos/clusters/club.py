@@ -87,6 +87,6 @@ class CLUB(ClusteringRecipe):
     all clustering algorithms here.
     """
 
-    factors, bound = ("alpha_edge",), BoundCLUB
+    title, factors, bound = "CLUB", ("alpha_edge",), BoundCLUB
 
     alpha_edge: float = 0.25

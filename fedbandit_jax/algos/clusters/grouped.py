@@ -19,9 +19,8 @@ from typing_extensions import override
 
 from fedbandit_jax.algos.clusters.grouping import Mixture
 from fedbandit_jax.algos.clusters.pooling import Grouping, UserReleases
-from fedbandit_jax.algos.loops.beliefs import first_belief, next_belief
 from fedbandit_jax.algos.loops.ledger import Ledger
-from fedbandit_jax.algos.loops.loop import PolicyLoop, without_sums
+from fedbandit_jax.algos.loops.loop import PolicyLoop, first_belief, next_belief, without_sums
 from fedbandit_jax.algos.loops.own_rows import REFRESH
 from fedbandit_jax.algos.policies.greedy import Greedy
 from fedbandit_jax.algos.recipe import PolicyRecipe, parts

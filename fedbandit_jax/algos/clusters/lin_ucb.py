@@ -12,8 +12,7 @@ from typing_extensions import override
 
 from fedbandit_jax.algos.clusters import seats
 from fedbandit_jax.algos.clusters.seats import SeatedAlgorithm, UserSums
-from fedbandit_jax.algos.loops.beliefs import finite_or
-from fedbandit_jax.algos.loops.loop import PlayingLoop
+from fedbandit_jax.algos.loops.loop import PlayingLoop, finite_or
 from fedbandit_jax.algos.policies.ucb import UCB, BoundUCB, Estimate, Prepared
 from fedbandit_jax.core import ridge, struct, validate
 from fedbandit_jax.core.ridge import Posterior

@@ -222,7 +222,7 @@ class SCLUB(ClusteringRecipe):
     rounds of their own users.
     """
 
-    factors, bound = ("alpha_theta", "alpha_p"), BoundSCLUB
+    title, factors, bound = "SCLUB", ("alpha_theta", "alpha_p"), BoundSCLUB
 
     alpha_theta: float = 1.5
     alpha_p: float = 1.0

@@ -212,11 +212,6 @@ class ClusteringRecipe(Exploration, Recipe):
                 validate.single(name, validate.positive(name, factor))
         object.__setattr__(self, "name", validate.text("name", self.label if self.name is None else self.name))
 
-    @property
-    @override
-    def label(self) -> str:
-        return type(self).__name__
-
     @override
     def bind(self, spec: Spec, horizon: int) -> Any:
         factors = {name: np.float32(getattr(self, name)) for name in self.factors}

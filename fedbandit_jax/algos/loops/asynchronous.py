@@ -20,9 +20,8 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
-from fedbandit_jax.algos.loops.beliefs import first_belief, next_belief
 from fedbandit_jax.algos.loops.ledger import Ledger
-from fedbandit_jax.algos.loops.loop import PolicyLoop
+from fedbandit_jax.algos.loops.loop import PolicyLoop, first_belief, next_belief
 from fedbandit_jax.algos.loops.own_rows import Epoch, Turn
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import control, random, struct, tables

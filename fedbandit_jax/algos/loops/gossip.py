@@ -12,9 +12,8 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.algos.loops.beliefs import first_belief, next_belief
 from fedbandit_jax.algos.loops.ledger import Ledger
-from fedbandit_jax.algos.loops.loop import PEERS, PolicyLoop, without_sums
+from fedbandit_jax.algos.loops.loop import PEERS, PolicyLoop, first_belief, next_belief, without_sums
 from fedbandit_jax.algos.loops.own_rows import Turn, in_turn
 from fedbandit_jax.algos.policies.ucb import BoundUCB, Prepared
 from fedbandit_jax.certificate import Certificate

@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from fedbandit_jax.algos.loops.beliefs import first_belief
 from fedbandit_jax.certificate import Raw
 from fedbandit_jax.core import struct
-from fedbandit_jax.core.programs import need_numbers, refusal
+from fedbandit_jax.core.programs import call, need_numbers, refusal
 from fedbandit_jax.core.validate import BadType
 from fedbandit_jax.interfaces import Policy, Released, Spec
 
@@ -91,7 +90,7 @@ def _leak(policy: Policy, spec: Spec) -> str:
         raise
     if found:
         return found
-    belief, _ = jax.eval_shape(lambda: first_belief(policy, dim))
+    belief = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, call(policy, "start", dim)))
     belief = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), belief)
     if found := refusal(policy, "update", lambda policy, *given: policy.update(*given), jnp.int32(0), belief, nothing):
         return found

@@ -1,4 +1,4 @@
-"""Base classes of loops that run a policy: actions, attendance, releases, costs and certificates.
+"""Base classes of loops that run a policy: beliefs, actions, attendance, releases, costs and certificates.
 
 Letters: M agents, K arms, d features, S releases; W = sum x x' and U = sum x y over users.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from typing_extensions import override
@@ -17,8 +18,10 @@ from fedbandit_jax.algos.loops.leaks import policy_leaks
 from fedbandit_jax.algos.loops.ledger import Stages
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import lots, random, struct
+from fedbandit_jax.core.programs import call
 from fedbandit_jax.core.scoring import Scorer
-from fedbandit_jax.interfaces import Algorithm, Policy, Report, Round, Spec
+from fedbandit_jax.core.validate import BadType
+from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status
 from fedbandit_jax.privacy.bound import BoundMechanism, Timing
 from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.schedules import BoundSchedule, leaks, timing
@@ -34,6 +37,34 @@ def without_sums(found: Certificate, aside: str, most: float, sums: str, *, serv
     """
     whose, trust = f"{found.noise_whose}, at most {most:.6g} in {sums}", f"{found.trust} ({aside})"
     return dataclasses.replace(found, trust=trust, server=server, noise_whose=whose, server_noise_std=None)
+
+
+def finite_or(old: Any, fresh: Any) -> tuple[Any, Array]:
+    """Returns a fresh belief if all its numbers are finite, the old one otherwise, and `Status` bits.
+
+    Raises:
+        TypeError: the two beliefs have different structures or shapes.
+    """
+    fresh = jax.tree.map(jnp.asarray, fresh)
+    (leaves, kind), (others, like) = (jax.tree.flatten(belief) for belief in (fresh, old))
+    if kind != like or [leaf.shape for leaf in leaves] != [leaf.shape for leaf in others]:
+        must = f"must return a belief shaped like that of its start, {old}"
+        raise BadType("a policy's update", must, fresh, got=fresh)
+    finite = [jnp.isfinite(x).all() for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
+    ok = jnp.stack(finite).all() if finite else jnp.bool_(True)
+    belief = jax.tree.map(lambda new, old: jnp.where(ok, new, old), fresh, old)
+    return belief, jnp.where(ok, jnp.int32(0), jnp.int32(Status.NO_ESTIMATE))
+
+
+def first_belief(policy: Policy, dim: int) -> tuple[Any, Array]:
+    """Returns the belief before the first release, zeros if it is not finite, and `Status` bits."""
+    belief = jax.tree.map(jnp.asarray, call(policy, "start", dim))
+    return finite_or(jax.tree.map(jnp.zeros_like, belief), belief)
+
+
+def next_belief(policy: Policy, k: Array, belief: Any, released: Released) -> tuple[Any, Array]:
+    """Returns the belief after release k = 0, 1, ..., the old one if it is not finite, and `Status` bits."""
+    return finite_or(belief, call(policy, "update", k, belief, released))
 
 
 @struct.pytree

@@ -16,9 +16,8 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
-from fedbandit_jax.algos.loops.beliefs import first_belief, next_belief
 from fedbandit_jax.algos.loops.ledger import MISSED, Ledger, arrived
-from fedbandit_jax.algos.loops.loop import PolicyLoop
+from fedbandit_jax.algos.loops.loop import PolicyLoop, first_belief, next_belief
 from fedbandit_jax.algos.loops.own_rows import Epoch, Turn
 from fedbandit_jax.core import control, random, ridge, struct
 from fedbandit_jax.interfaces import Released, Report, Round, Spec, Status
