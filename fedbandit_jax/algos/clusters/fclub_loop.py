@@ -56,7 +56,6 @@ class Buffer(NamedTuple):
 
     sums: Array  # (N, d, d + 1), sums of data, and the change of noise that the next upload brings
     count: Array  # (N,) float32, rounds in these sums  # pyright: ignore[reportIncompatibleMethodOverride]
-    trace: Array  # (N,), tr(A^-1 dS) >= log det(A + dS) - log det A for A = lambda I + S^l
 
 
 class Assignment(NamedTuple):
@@ -126,7 +125,7 @@ class BoundFCLUB(SeatedAlgorithm):
             clusters=Assignment(nowhere, nowhere, zeros),
             local=held,
             shared=held,
-            buffer=Buffer(sums, zeros, zeros),
+            buffer=Buffer(sums, zeros),
             uploads=jnp.zeros(n, jnp.int32),
             tree=jnp.int32(0),
             released=sums,
@@ -167,11 +166,7 @@ class BoundFCLUB(SeatedAlgorithm):
         slot, row = state.clusters.local.at[seat].get(mode="fill", fill_value=n), seats.row(x, y)
         group = state.clusters.group.at[slot].get(mode="fill", fill_value=n)
         own, common = tables.take(state.local, slot), tables.take(state.shared, group)
-        pending = Buffer(
-            sums=state.buffer.sums[slot] + row,
-            count=state.buffer.count[slot] + 1,
-            trace=state.buffer.trace[slot] + _form(own.inverse, x),
-        )
+        pending = Buffer(state.buffer.sums[slot] + row, state.buffer.count[slot] + 1)
         place = Place(own, common, pending, state.uploads[slot], jnp.bool_(False), jnp.bool_(False))
         due = (slot < n) & (place.uploads < self._room(state.tree, t)) & self._perhaps(own, pending)
         place = control.when_any(due, lambda place: self._upload(key, state.tree, slot, place, due), place)
@@ -306,7 +301,7 @@ class BoundFCLUB(SeatedAlgorithm):
             clusters=clusters,
             local=local,
             shared=shared,
-            buffer=Buffer(sums, jnp.zeros_like(held.count), self._trace(local.inverse, sums)),
+            buffer=Buffer(sums, jnp.zeros_like(held.count)),
             uploads=jnp.zeros_like(state.uploads),
             tree=s,
             status=state.status | jnp.where((ok | ~heads).all(), 0, Status.NO_ESTIMATE),
@@ -318,10 +313,13 @@ class BoundFCLUB(SeatedAlgorithm):
         return jnp.minimum(self.max_uploads, self.noise.room(tree, seats.phase(t)))
 
     def _perhaps(self, own: Held, pending: Buffer) -> Array:
-        # For determinants only necessary: the trace bounds the growth of the log determinant.
+        # For determinants only necessary: tr(A^-1 dS) >= log det(A + dS) - log det A for A = lambda I + S^l.
         if self.counts:
             return (own.count + pending.count) / jnp.maximum(own.count, 1) >= self.upload
-        return (pending.trace >= self.upload) | (self.upload == 0)
+        trace = (own.inverse * pending.sums[:, :-1]).sum()
+        if self.shifts:
+            trace = trace + 3 * self.rho * jnp.trace(own.inverse)
+        return (trace >= self.upload) | (self.upload == 0)
 
     def _upload(self, key: Array, tree: Array, slot: Array, place: Place, due: Array) -> Place:
         """Returns the place after Algorithm 3, unchanged if no upload is due.
@@ -336,8 +334,7 @@ class BoundFCLUB(SeatedAlgorithm):
         noise = jnp.zeros_like(own.sums)
         if self.noise is not None:
             noise = self.noise.change(key, tree, slot, place.uploads + 1, len(noise))
-        pending = Buffer(noise, jnp.float32(0), self._trace(own.inverse, noise))
-        new = Place(own, common, pending, place.uploads + 1, sent, due & ~sent)
+        new = Place(own, common, Buffer(noise, jnp.float32(0)), place.uploads + 1, sent, due & ~sent)
         kept = place._replace(failed=due & ~sent, uploads=jnp.where(due, STOPPED, place.uploads))
         return jax.tree.map(lambda new, old: jnp.where(sent, new, old), new, kept)
 
@@ -358,18 +355,15 @@ class BoundFCLUB(SeatedAlgorithm):
                 behind = (common.log_det - state.local.log_det >= self.download) | (self.download == 0)
             return nobody | (missing & behind & sent)
 
-        def one(carry: tuple[Held, Array, Array]) -> tuple[Held, Array, Array]:
-            local, trace, behind = carry
+        def one(carry: tuple[Held, Array]) -> tuple[Held, Array]:
+            local, behind = carry
             slot = jnp.where(behind, own, n).min()  # n if nobody is behind
-            pending = state.buffer.sums.at[slot].get(mode="fill", fill_value=0)
-            trace = tables.put(trace, slot, self._trace(common.inverse, pending))
-            return tables.put(local, slot, common), trace, tables.put(behind, slot, jnp.bool_(False))
+            return tables.put(local, slot, common), tables.put(behind, slot, jnp.bool_(False))
 
         behind = control.cond_any(sent, find, jnp.zeros(n, bool))
         down = behind.sum().astype(jnp.int32)
-        start = state.local, state.buffer.trace, behind
-        local, trace, _ = lax.while_loop(lambda carry: control.any_over_lanes(carry[2].any()), one, start)
-        return state._replace(local=local, buffer=state.buffer._replace(trace=trace)), down
+        local, _ = lax.while_loop(lambda carry: control.any_over_lanes(carry[1].any()), one, (state.local, behind))
+        return state._replace(local=local), down
 
     def _report(self, up: Array, down: Array, state: FCLUBState) -> Report:
         floats = packed_size(state.sums.shape[1]) + 1
@@ -384,16 +378,6 @@ class BoundFCLUB(SeatedAlgorithm):
         found = seats.estimate(sums, self.regularization + self.rho * shift)
         return Held(sums, count, shift, found.inverse, found.theta, found.log_det), found.ok
 
-    def _trace(self, inverse: Array, sums: Array) -> Array:
-        trace = (inverse * sums[..., :-1]).sum((-1, -2))
-        if self.shifts:
-            trace = trace + 3 * self.rho * jnp.trace(inverse, axis1=-1, axis2=-2)
-        return trace
-
 
 def _found(state: FCLUBState) -> FCLUBState:
     return state._replace(sums=None, count=None)
-
-
-def _form(inverse: Array, x: Array) -> Array:
-    return jnp.matmul(jnp.matmul(inverse, x, precision="highest"), x, precision="highest")

@@ -22,8 +22,6 @@ class Sets(NamedTuple):
     """
 
     label: Array  # (P,) int32, the cluster of every user
-    size: Array  # (P,) int32, members of every cluster
-    missing: Array  # (P,) int32, members of every cluster without rounds in this phase
     theta: Array  # (P, d), estimate of every cluster
     count: Array  # (P,) float32, rounds of every cluster's members  # pyright: ignore[reportIncompatibleMethodOverride]
     noted_theta: Array  # (P, d), estimate of every user's cluster at the phase's beginning, or the last split or merge
@@ -61,13 +59,10 @@ class BoundSCLUB(SeatedAlgorithm):
     def init(self, key: Array, spec: Spec) -> SCLUBState:
         taken, d = jnp.asarray(self.seats.taken), spec.dim
         shape, (n_servers, p) = taken.shape, taken.shape
-        size = jnp.where(taken, 0, 1).at[:, 0].set(taken.sum(1))  # seats without a user are clusters of their own
         return SCLUBState(
             users=self.nothing(d),
             sets=Sets(
-                label=jnp.where(taken, 0, jnp.arange(p, dtype=jnp.int32)),
-                size=size,
-                missing=size,
+                label=jnp.where(taken, 0, jnp.arange(p, dtype=jnp.int32)),  # empty seats are clusters of their own
                 theta=jnp.zeros((*shape, d)),
                 count=jnp.zeros(shape),
                 noted_theta=jnp.zeros((*shape, d)),
@@ -93,11 +88,10 @@ class BoundSCLUB(SeatedAlgorithm):
         known = self.learned(state.users, user, x, y)
         of, sets = self.seats.at(known, server), tables.take(state.sets, server)
         sets = control.cond_any(seats.begins_phase(sets.served), _note, sets)
-        slot, come = sets.label[place], sets.checked[place]
+        slot = sets.label[place]
         sets = sets._replace(
             served=sets.served + 1,
             checked=tables.put(sets.checked, place, jnp.bool_(True)),
-            missing=tables.add(sets.missing, slot, jnp.where(come, 0, -1)),
             count=tables.add(sets.count, slot, jnp.float32(1)),
         )
         own, theta = seats.rank_one(state.inverse[server, slot], sets.theta[slot], x, y)
@@ -134,8 +128,6 @@ class BoundSCLUB(SeatedAlgorithm):
         count = known.counts[place].astype(jnp.float32)
         sets = sets._replace(
             label=tables.put(jnp.where(others, rest, sets.label), place, place),
-            size=tables.put(tables.put(sets.size, rest, sets.size[slot] - 1), place, jnp.int32(1)),
-            missing=tables.put(tables.put(sets.missing, rest, sets.missing[slot]), place, jnp.int32(0)),
             noted_theta=tables.put(sets.noted_theta, place, known.theta[place]),
             noted_count=tables.put(sets.noted_count, place, count),
         )
@@ -160,12 +152,7 @@ class BoundSCLUB(SeatedAlgorithm):
             change, alike = carry
             sets, one, other = change.sets, change.sets.label[place], jnp.argmax(alike).astype(jnp.int32)
             both, slot = (sets.label == one) | (sets.label == other), jnp.minimum(one, other)
-            size = sets.size[one] + sets.size[other]
-            sets = sets._replace(
-                label=jnp.where(both, slot, sets.label),
-                size=tables.put(tables.put(sets.size, jnp.maximum(one, other), jnp.int32(0)), slot, size),
-                missing=tables.put(sets.missing, slot, jnp.int32(0)),
-            )
+            sets = sets._replace(label=jnp.where(both, slot, sets.label))
             change = self._settle(known, change._replace(sets=sets), slot)
             union = change.sets
             union = union._replace(
@@ -178,13 +165,15 @@ class BoundSCLUB(SeatedAlgorithm):
             start = change, self._alike(change.sets, place)
             return lax.while_loop(lambda carry: carry[1].any(), join, start)[0]
 
-        return control.cond_any(change.sets.missing[change.sets.label[place]] == 0, all_of_them, change, costly=True)
+        label, checked = change.sets.label, change.sets.checked
+        return control.cond_any((checked | (label != label[place])).all(), all_of_them, change, costly=True)
 
     def _alike(self, sets: Sets, place: Array) -> Array:
         """Returns the clusters similar to that at a place, (P,) bool, if both have no member left to see."""
         slot, t = sets.label[place], sets.served.astype(jnp.float32)
-        ready = (sets.size > 0) & (sets.missing == 0)
-        f, rate = seats.spread(sets.count), sets.count / jnp.maximum(sets.size, 1) / t
+        size, seen = (jnp.zeros_like(sets.label).at[sets.label].add(x) for x in (1, sets.checked.astype(jnp.int32)))
+        ready = (size > 0) & (seen == size)
+        f, rate = seats.spread(sets.count), sets.count / jnp.maximum(size, 1) / t
         near = seats.distance(sets.theta[slot], sets.theta) < self.alpha_theta / 2 * (f + f[slot])
         near &= jnp.abs(rate - rate[slot]) < self.alpha_p * seats.spread(t)
         return tables.put(near & ready & ready[slot], slot, jnp.bool_(False))
@@ -192,7 +181,7 @@ class BoundSCLUB(SeatedAlgorithm):
 
 def _note(sets: Sets) -> Sets:
     theta, count = sets.theta[sets.label], sets.count[sets.label]
-    return sets._replace(noted_theta=theta, noted_count=count, checked=jnp.zeros_like(sets.checked), missing=sets.size)
+    return sets._replace(noted_theta=theta, noted_count=count, checked=jnp.zeros_like(sets.checked))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
