@@ -68,7 +68,9 @@ class BenchmarkCommand(Command):
             for name, task in TASKS.items():
                 print(textwrap.fill(task.about, 79, initial_indent=f"{name:<15} ", subsequent_indent=" " * 16))
             print("\nMean score over all tasks (1: privacy is free, 0: uniform play), also of your rows in --out:")
-            print("\n".join(f"{board.over_all(row):6.3f}  {row.name}" for row in found))
+            for row in found:
+                notes = row.track, f"{row.trials:,} trials" * (row.trials > 0), "verified" * bool(row.nonce)
+                print(f"{board.over_all(row):6.3f}  {row.name:<22} {', '.join(filter(None, notes))}")
             print("\nPlay your own: fedbandit benchmark FILE.py, see --help")
             print("".join(f"fedbandit: {why}\n" for why in refused), end="", file=sys.stderr)
             return int(bool(refused))
