@@ -14,8 +14,6 @@ import fedbandit_jax as fb
 
 CHANCE = "uniform play"
 POINTS = 40  # recorded rounds of a curve that are kept
-LEVEL = 0.01  # probability that equal laws are found to differ anywhere in a figure
-ROUNDED = 1e-3  # relative difference of numbers without an error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,27 +168,6 @@ def gathered(points: Iterable[tuple[str, str, float, Any, str]], looks: Mapping[
         x, y, notes = zip(*of)
         curves.append(Curve(panel, label, x, y, looks.get(label, ""), "; ".join(dict.fromkeys(notes))))
     return curves
-
-
-def differing(one: Iterable[Curve], other: Iterable[Curve]) -> list[str]:
-    """Returns the points of curves whose means differ in other curves, or that these lack.
-
-    Means over seeds are compared by Welch's t-test, at `LEVEL` over the number of points. Equal numbers always agree.
-    """
-
-    def by_point(curves: Iterable[Curve]) -> dict[tuple[str, str, str], np.ndarray]:
-        return {(its.panel, its.label, f"{x:.10g}"): y for its in curves for x, y in zip(its.x, its.y)}
-
-    points, others = by_point(one), by_point(other)
-    found = [f"{', '.join(point)} is missing" for point in points.keys() - others.keys()]
-    for point in points.keys() & others.keys():
-        a, b = points[point], others[point]
-        if np.allclose(a.mean(), b.mean(), rtol=ROUNDED, equal_nan=True):
-            continue
-        test: Any = stats.ttest_ind(a, b, equal_var=False) if min(len(a), len(b)) > 1 else None
-        if test is None or not test.pvalue >= LEVEL / len(points):
-            found.append(", ".join(point))
-    return sorted(found)
 
 
 def mean_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,7 @@
 
 A picture is drawn from its CSV alone, and `--redraw` needs no run. The first line of the CSV has the command, and a
 digest of the module, of the other lines and of the picture. The second has the setting. A test compares the three: none
-can change without the others. The command of a committed picture also compares its numbers with the committed ones.
+can change without the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import tyro
-from curves import Curve, differing
+from curves import Curve
 from drawing import Experiment
 from options import FIGURES
 
@@ -32,7 +32,6 @@ MODULES = (
 )
 HELPERS = ("curves", "drawing", "options")  # modules whose code is in no digest
 COLUMNS = ("panel", "label", "style", "note", "x", "y")
-SHOWN = 5  # most points that are named
 DATA = ("--movielens", "--mslr")  # options whose value is a folder of one machine, and is not kept
 
 
@@ -69,18 +68,6 @@ def main(words: Sequence[str]) -> None:
     paths = fb.plotting.save(figure, path)
     paths = (*paths, keep(paths[0], module_of(one), command, curves, setting))
     print(f"{setting}\n\nwrote {' and '.join(map(str, paths))}")
-    committed = FIGURES / f"{path.name}.csv"
-    if not (asked.redraw or asked.commit) and committed.exists() and head(committed)[0] == command:
-        compare(parsed(committed.read_text(encoding="utf-8")), curves)
-
-
-def compare(committed: Sequence[Curve], curves: Sequence[Curve]) -> None:
-    """Prints that committed means agree with these, or exits with the points that differ."""
-    n, found = sum(len(one.x) for one in committed), differing(committed, curves)
-    if found:
-        words = f"{len(found):,} of {n:,} committed means differ by more than the errors of both runs:"
-        raise SystemExit("\n  ".join([words, *found[:SHOWN]]))
-    print(f"{n:,} committed means agree within the errors of both runs")
 
 
 def name_of(command: str) -> str:

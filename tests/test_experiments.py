@@ -98,49 +98,6 @@ def test_a_picture_is_drawn_again_in_another_folder(draw, monkeypatch, tmp_path)
     assert (tmp_path / "liu2022_runtime.png").exists()
 
 
-def test_a_committed_figure_is_compared_when_it_is_drawn_again(draw, curves, monkeypatch, tmp_path, capsys):
-    """If its command is the committed one. What differs is named, and the exit code is 1."""
-    from drawing import Experiment, Panel, Picture  # pyright: ignore[reportMissingImports]
-
-    means = {"mean": 1.0}
-
-    def measure(options):
-        return [curves.Curve("a", "tree", [1, 2], means["mean"] + 0.1 * np.random.default_rng(0).normal(size=(2, 8)))]
-
-    one = Experiment(measure, lambda found: Picture([Panel(found)], "It grows", "Two points"))
-    monkeypatch.setattr(draw, "experiments", lambda: {"fig9": one})
-    monkeypatch.setattr(draw, "module_of", lambda one: Path(draw.__file__))
-    words = ["fig9", "--full", "--out"]
-    draw.main([*words, str(tmp_path / "committed")])
-    assert "committed means" not in capsys.readouterr().out
-    monkeypatch.setattr(draw, "FIGURES", tmp_path / "committed")
-    draw.main([*words, str(tmp_path)])
-    assert "2 committed means agree" in capsys.readouterr().out
-    means["mean"] = 2.0
-    draw.main(["fig9", "--out", str(tmp_path)])  # of another size
-    with pytest.raises(SystemExit, match="2 of 2 committed means differ") as stop:
-        draw.main([*words, str(tmp_path)])
-    assert "a, tree, 1" in str(stop.value)
-
-
-def drawn(curves, means, seed):
-    """A curve of 8 seeds around these means."""
-    noise = np.random.default_rng(seed).normal(size=(len(means), 8))
-    return [curves.Curve("a", "tree", [*range(len(means))], np.reshape(means, (-1, 1)) + noise)]
-
-
-def test_another_draw_of_the_same_law_agrees_and_another_law_does_not(curves):
-    """Of 200 figures of 20 points with 8 seeds at most a few differ anywhere; a shift of four deviations is seen."""
-    means, shifted = [*range(20)], [*range(19), 23]
-    pairs = [(drawn(curves, means, 2 * i), drawn(curves, means, 2 * i + 1)) for i in range(200)]
-    assert sum(bool(curves.differing(*pair)) for pair in pairs) <= 8  # 2 expected
-    seen = [curves.differing(one, drawn(curves, shifted, 2 * i + 1)) for i, (one, _) in enumerate(pairs[:50])]
-    assert sum(one == ["a, tree, 19"] for one in seen) >= 45
-    alone, near, far = (curves.Curve("a", "b", [1], [value]) for value in (1.0, 1.0001, 1.01))
-    assert (curves.differing([alone], [near]), curves.differing([alone], [far])) == ([], ["a, b, 1"])
-    assert curves.differing([alone], drawn(curves, [1], 0)) == ["a, b, 1 is missing"]
-
-
 @pytest.mark.usefixtures("draw")
 def test_committed_pictures_are_replaced_on_demand_only(monkeypatch, tmp_path):
     from options import Size  # pyright: ignore[reportMissingImports]

@@ -1,6 +1,5 @@
 """The numbers, names and commands of README and docs are true (their Python runs as doctests)."""
 
-import csv
 import doctest
 import math
 import operator
@@ -10,7 +9,6 @@ import shlex
 import tomllib
 from pathlib import Path
 
-import numpy as np
 import pytest
 from helpers import AUTHORS
 from scipy import stats
@@ -19,6 +17,7 @@ import fedbandit_jax as fb
 from fedbandit_jax import cli
 from fedbandit_jax.algos.clusters.pooling import Grouping
 from fedbandit_jax.benchmark import board
+from fedbandit_jax.cli import reproduce
 from fedbandit_jax.privacy import Budget, calibrate
 from fedbandit_jax.privacy.releases import RELEASES, make
 
@@ -54,9 +53,8 @@ def test_numbers_of_the_readme():
 
 def test_the_picture_of_the_readme():
     """Its ratios are those of the picture's numbers, and so is what it says of the last points."""
-    text = (ROOT / "experiments" / "figures" / "price.csv").read_text()
-    rows = csv.DictReader(re.sub(r"\A(#.*\n)+", "", text).splitlines())
-    regret = {(row["label"], row["x"]): np.array(row["y"].split(), float) for row in rows}
+    numbers = reproduce.numbers(ROOT / "experiments" / "figures" / "price.csv")
+    regret = {(label, x): values for (_, label, x), values in numbers.items()}
     for name, quoted in zip(("tree noise", "width / 10"), re.findall(r"(\d+) times\s+less", README), strict=True):
         assert f"{regret[f'published, {name}', '1'].mean() / regret['greedy, less noise', '1'].mean():.0f}" == quoted
     secure, free = regret["secure aggregation", "10"], regret["not private", "0"]

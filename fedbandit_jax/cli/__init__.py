@@ -21,6 +21,7 @@ from fedbandit_jax.cli.benchmark import BenchmarkCommand
 from fedbandit_jax.cli.calibrate import CalibrateCommand
 from fedbandit_jax.cli.data import DataCommand
 from fedbandit_jax.cli.plan import PlanCommand
+from fedbandit_jax.cli.reproduce import ReproduceCommand
 from fedbandit_jax.cli.show import ShowCommand
 from fedbandit_jax.cli.simulate import SimulateCommand, SweepCommand
 
@@ -32,8 +33,8 @@ Commands, each with its own --help:"""
 COMMANDS: dict[str, type[Command]] = {
     kind.__name__.removesuffix("Command").lower(): kind
     for kind in (
-        *(SimulateCommand, SweepCommand, PlanCommand, CalibrateCommand),
-        *(AuditCommand, BenchmarkCommand, ShowCommand, DataCommand),
+        *(SimulateCommand, SweepCommand, PlanCommand, CalibrateCommand, AuditCommand),
+        *(BenchmarkCommand, ShowCommand, DataCommand, ReproduceCommand),
     )
 }
 INTERRUPTED, CLOSED, TERMINATED = 130, 141, 143  # exit codes: 128 + SIGINT, a closed pipe (SIGPIPE), SIGTERM

@@ -129,6 +129,7 @@ REFUSED = {  # command -> flags, the last of which is refused; first a command t
     "benchmark": "--tasks ring | --develop",
     "benchmark mine.py": "--tasks sphere | --trials -1",
     "benchmark verify rows/x.npz": "--track tuned",
+    "reproduce zhou2024 fig2b_ours": "--data .",
 }
 
 
@@ -156,6 +157,9 @@ def test_arguments_have_the_names_of_help(capsys, tmp_path, monkeypatch):
         "data nowhere.csv": "TABLE must be a file",
         "data log.csv --silo hospital": "--arm must",
         "simulate linear --data log.csv": "--silo must",
+        "reproduce bible": "PAPER must be one of",
+        "reproduce beyond fig2b_ours": "FIGURE must be one of",
+        "reproduce liu2022 fig2b_user_40_1": "--data must be the folder",
         "benchmark mine.py other.py": "entry must be one file",
         "benchmark verify": "entry must be one file",
         "benchmark mine.py --track tuned": "--trials must be > 0",
