@@ -157,7 +157,7 @@ def released_gossip(env, graph, gamma, horizon, rounds, regularization, beta, *,
     exact, used, released, regret = np.zeros((m, d, d + 1)), np.zeros((m, d, d + 1)), {}, np.zeros(horizon)
     for t in range(horizon):
         if t - gamma in released:
-            used = [sum(released[t - gamma][j] for j in heard[i]) for i in range(m)]
+            used = np.array([np.sum([released[t - gamma][j] for j in heard[i]], 0) for i in range(m)])
         for i in range(m):
             contexts, v = env.contexts[t, i].astype(float), used[i][:, :d] + regularization[i] * np.eye(d)
             a = argmax_ucb(contexts, v, used[i][:, d], beta(i, t))
