@@ -183,7 +183,7 @@ USUAL = {
     **dict(path=(".", path), penalty=(0.1, number(0))),
     **dict(fit_share=(0.5, inside_unit), seed=(0, count(0, 2**32 - 1))),
     **dict(key=(KEY, single_key), seeds=(2, either(count(), seeds)), stride=(2, count())),
-    **dict(record=(None, no_values), progress=(False, flag)),
+    **dict(record=(None, no_values), progress=(False, flag), checkpoint=(None, path)),
     **dict(algo=A.LinUCB(), algos=[A.LinUCB()], store=(None, path), function=(fb.record.arms, function)),
     # Results and audits.
     **dict(result=RESULT),

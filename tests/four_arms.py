@@ -31,13 +31,13 @@ def play(algo, key, env=ARMS, block=BLOCK):
     """The runner, regret after every user, counters, and the learner after every batch."""
     runner = BatchedArms(env=env, algo=algo.bind(env.spec, HORIZON), horizon=HORIZON, block=block)
     world, state = INIT(runner, key)
-    record, played, states = StretchTally(np.arange(1, HORIZON + 1), 1, 1), 0, []
+    record, states = StretchTally(np.arange(1, HORIZON + 1), 1, 1), []
     for k in range(runner.n_steps):
         world, state, metrics = STEP(runner, key, world, state, jnp.int32(k))
-        played += record.add(jax.tree.map(lambda x: np.asarray(x)[None, None, None], metrics), [None])
+        record = record.add(jax.tree.map(lambda x: np.asarray(x)[None, None, None], metrics), [None])
         states.append(state[1])
     curves = record.curves()
-    assert played == HORIZON
+    assert record.played == HORIZON
     assert (curves.status == 0).all()
     counters = {name: curve[0, 0] for name, curve in (curves.communication | curves.counts).items()}
     return runner, curves.regret[0, 0], counters, states

@@ -17,6 +17,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.core import lots, random
 from fedbandit_jax.core.validate import BadArgument
 from fedbandit_jax.engine import driver
+from fedbandit_jax.engine.curves import RoundTally
 from fedbandit_jax.engine.runners import Synchronous
 
 # A small run, for tests that need any run: its programs are compiled once.
@@ -243,6 +244,23 @@ def in_chunks(monkeypatch, n):
     """Runs are cut into so many chunks, which do not grow if they are soon over."""
     for name, number in (("CHUNKS", n), ("CHUNK_SECONDS", 0), ("CHUNK_WORK", 0)):
         monkeypatch.setattr(driver, name, number)
+
+
+@contextlib.contextmanager
+def stopped_after(n, tally=RoundTally):
+    """A block that Ctrl-C ends when so many chunks are added to a tally of curves, which is then as it was before."""
+    add, calls = tally.add, []
+
+    def interrupted(self, *arguments):
+        calls.append(1)
+        if len(calls) > n:
+            raise KeyboardInterrupt
+        return add(self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tally, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 def same_runs(one, other, atol=0.0):

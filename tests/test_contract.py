@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import ByMessage, SharesRDPSE, Told, deep, in_chunks, refused, same_runs, silent
+from helpers import ByMessage, SharesRDPSE, Told, deep, in_chunks, refused, same_runs, silent, stopped_after
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.clusters.pooling import Grouping
@@ -22,6 +22,7 @@ from fedbandit_jax.audits import FAMILIES
 from fedbandit_jax.certificate import BEYOND
 from fedbandit_jax.core.validate import BadArgument
 from fedbandit_jax.engine import driver, prepare
+from fedbandit_jax.engine.curves import RoundTally, StretchTally
 from fedbandit_jax.engine.prepare import Configuration
 from fedbandit_jax.engine.runners import make_runner, signature
 from fedbandit_jax.interfaces import certify
@@ -207,12 +208,16 @@ def it_is_saved(row, run, folder):
     same_runs(fb.Result.load(folder / "run"), run.result)
 
 
-def chunks_change_no_bit(row, run, folder):
+def it_resumes(row, run, folder):
+    """After Ctrl-C in the middle, exactly."""
     if run.runner.n_steps < 2:
         return
     with pytest.MonkeyPatch.context() as patch:
         in_chunks(patch, 2)
-        same_runs(ex.simulate(row.env, row.algo), run.result)
+        with stopped_after(1, RoundTally if run.runner.rounds_per_step else StretchTally):
+            ex.simulate(row.env, row.algo, checkpoint=folder / "checkpoint")
+        again = ex.simulate(row.env, row.algo, checkpoint=folder / "checkpoint")
+    same_runs(again, run.result)
 
 
 def without_noise_it_is_another_row(row, run, folder):
@@ -228,7 +233,7 @@ def without_noise_it_is_another_row(row, run, folder):
 
 
 PLAYED = it_is_sound, its_certificate_is_that_of_what_ran
-KEPT = it_is_saved, chunks_change_no_bit, without_noise_it_is_another_row
+KEPT = it_is_saved, it_resumes, without_noise_it_is_another_row
 
 
 @pytest.mark.parametrize("row", rows(lambda row: row.slow))

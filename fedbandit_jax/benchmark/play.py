@@ -17,7 +17,7 @@ from fedbandit_jax.benchmark.row import Cell, Row
 from fedbandit_jax.benchmark.suite import TASKS
 from fedbandit_jax.benchmark.task import SEEDS, Task
 from fedbandit_jax.core import bars, struct, validate
-from fedbandit_jax.core.files import check_writable
+from fedbandit_jax.core.files import check_writable, locked
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.engine import identity
 from fedbandit_jax.engine.simulation import sweep
@@ -95,10 +95,11 @@ def play(entry: Entry, tasks: list[Task], track: str, trials: int, out: Any, non
         return _play(row, entry, tasks, None, progress)
     check_writable("out", Path(out))
     path = Path(out) / f"{entry.name}{'.checked' if nonce else ''}.npz"
-    if not nonce and path.exists():
-        row = dataclasses.replace(row, cells=_done(path, row))
-        row.save(path)  # with the present declarations
-    return _play(row, entry, tasks, path, progress)
+    with locked(path.with_name(f".{path.stem}"), "name", entry.name):
+        if not nonce and path.exists():
+            row = dataclasses.replace(row, cells=_done(path, row))
+            row.save(path)  # with the present declarations
+        return _play(row, entry, tasks, path, progress)
 
 
 def _play(row: Row, entry: Entry, tasks: list[Task], path: Path | None, progress: bool | None) -> Row:

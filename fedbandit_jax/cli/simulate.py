@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import glob
 import math
 import re
 import tomllib
@@ -39,7 +40,8 @@ CHANGES = dict(  # flag -> key of the file
 class SimulateCommand(Command):
     """Compare algorithms of one family, which a TOML file describes, on the same users.
 
-    The command prints regrets and what is proved about privacy. It writes OUT/NAME.npz, .png and .pdf.
+    The command prints regrets and what is proved about privacy. It writes OUT/NAME.npz, .png and .pdf. If Ctrl-C or
+    SIGTERM stops it, the same command continues.
 
     For example:
       fedbandit simulate                    compare private and non-private federated linear bandits
@@ -48,7 +50,7 @@ class SimulateCommand(Command):
       fedbandit simulate schedules --help   print the file of a family
     """
 
-    resumes: ClassVar = "; nothing is kept, unlike by fedbandit sweep"
+    resumes: ClassVar = "; all but the last seconds is kept, and the same command continues from there"
     flag_of: ClassVar = dict(key="random_seed", compare="algorithms", source="data") | {"grid['epsilon']": "epsilon"}
 
     family: tyro.conf.Positional[Literal["linear", "schedules", "arms", "clusters"]] = "linear"  # family of algorithms.
@@ -104,14 +106,17 @@ class SimulateCommand(Command):
         what = self.env or (self.family if self.data is None else Path(self.data).stem)
         name = self.output.named(what, [asked.record["text"], self.env, asked.record["set"]])
         out = self.output.out
+        checkpoint = out / f".{name}.checkpoint"
         import fedbandit_jax as fb
 
-        result = asked.sweep()
+        result = asked.sweep(checkpoint=checkpoint)
         saved = kept(result, asked, out / name)
         drawn = list(fb.plotting.save(overview(result), out / name))
         for gauge in list(result.gauges)[:1]:
             end = gauge.lower().replace(" ", "_")
             drawn += fb.plotting.save(fb.plotting.gauge(result, gauge), out / f"{name}_{end}")
+        for part in out.glob(f"{glob.escape(checkpoint.name)}.[0-9]*"):
+            part.unlink()
         its = result.provenance
         print(f"\nSaved {', '.join(map(str, [saved, *drawn]))}")
         print(f"{its['seconds']:.0f} s, of which {its.get('compiling', 0):.0f} s waiting for the compiler\n")

@@ -1,17 +1,20 @@
-"""Atomic writes, and archives of arrays with a text.
+"""Atomic writes, archives of arrays with a text, and locks between processes.
 
 An archive is an npz file, readable by `np.load`, with one more part, KIND.json. Zip's checksums protect every part
 against accidents, not against people.
 """
 
+import contextlib
+import glob
 import io
 import json
 import math
 import os
+import platform
 import secrets
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -60,7 +63,20 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         raise
 
 
-def write_archive(path: Path, kind: str, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+def remove_unfinished(path: Path) -> None:
+    """Removes temporary files of `path` left by killed processes; nobody may be writing it now."""
+    for temporary in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.tmp"):
+        temporary.unlink(missing_ok=True)
+
+
+def write_archive(
+    path: Path,
+    kind: str,
+    about: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    *,
+    compress: bool = True,
+) -> None:
     """Writes an archive, complete or not at all.
 
     Args:
@@ -68,13 +84,14 @@ def write_archive(path: Path, kind: str, about: Mapping[str, Any], arrays: Mappi
         kind: one word for `read_archive` to check.
         about: JSON data, or NumPy numbers, written to `kind`.json in the archive.
         arrays: name -> array, without Python objects.
+        compress: whether to trade time for size.
     """
     text = json.dumps(in_json(about), indent=1, allow_nan=False).encode()
 
     def content(file: IO[bytes]) -> None:
         def entry(name: str) -> zipfile.ZipInfo:  # without a time, so that equal contents are equal bytes
             info = zipfile.ZipInfo(name)
-            info.compress_type = zipfile.ZIP_DEFLATED
+            info.compress_type = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
             return info
 
         with zipfile.ZipFile(file, "w") as archive:
@@ -146,3 +163,39 @@ def from_json(value: Any) -> Any:
 def _is_word(value: Any) -> bool:
     """Returns whether a string is one of `WORDS`, or one escaped by `in_json`."""
     return isinstance(value, str) and value.lstrip("\\") in WORDS
+
+
+@contextlib.contextmanager
+def locked(path: Path, name: str, value: str) -> Iterator[None]:
+    """Holds the lock `path`.fedbandit-lock during the block, against other processes and threads.
+
+    It ends with its process. File systems without locks let everybody in.
+
+    Raises:
+        ValueError: another run holds it; the message names the argument `name`, its value, and the process.
+    """
+    import fcntl  # which Windows lacks
+
+    path = path.with_name(f"{path.name}.fedbandit-lock")
+    with contextlib.ExitStack() as stack:
+        while True:
+            file = stack.enter_context(open(path, "a+"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                    break
+            except FileNotFoundError:  # its owner removed it after the opening
+                continue
+            except BlockingIOError:
+                file.seek(0)
+                got = f"{value!r}, held by {file.read() or 'another process'}: wait until it ends"
+                raise BadValue(name, "must be that of one run at a time", value, got=got) from None
+            except OSError:  # no locks
+                break
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {platform.node()}")
+        file.flush()
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)

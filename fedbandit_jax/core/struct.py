@@ -40,7 +40,7 @@ def part(**kwargs: Any) -> Any:
 
 
 def later(default: Any) -> Any:
-    """Declares a field added after a release. Digests omit its default, so they change no older draw."""
+    """Declares a field added after a release. Digests omit its default, so older checkpoints stay valid."""
     return dataclasses.field(default=default, metadata={"later": True})
 
 

@@ -1,1 +1,1 @@
-"""Runs algorithms in environments: runners, grids, batching, records and stores."""
+"""Runs algorithms in environments: runners, grids, batching, records and checkpoints."""

@@ -1,8 +1,9 @@
-"""Runs a sweep: compiled programs in sequence, seeds side by side, in chunks with progress."""
+"""Runs a sweep: compiled programs in sequence, seeds side by side, in chunks with progress and checkpoints."""
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import itertools
 import sys
 import time
@@ -19,6 +20,7 @@ from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.core.padding import room
 from fedbandit_jax.engine.batching import Pieces
 from fedbandit_jax.engine.cache import keep_programs
+from fedbandit_jax.engine.checkpoint import Checkpoints, Progress, terminable
 from fedbandit_jax.engine.curves import Curves, RoundTally, StretchTally
 from fedbandit_jax.engine.identity import provenance
 from fedbandit_jax.engine.options import Run
@@ -34,8 +36,10 @@ CHUNKS = 50  # approximate chunks of a run, each followed by a progress update
 CHUNK_ROUNDS = 5_000  # most rounds of a chunk, so that buffers do not grow with T
 CHUNK_WORK = 100_000  # agent-rounds of a run that are never split
 CHUNK_SECONDS = 0.2  # shorter chunks grow, to amortise their overhead
-LONG_SECONDS = 5.0  # longer chunks shrink, since Ctrl-C waits for the current one
+LONG_SECONDS = 5.0  # longer chunks shrink, since Ctrl-C loses the current one
 FIRST_WORK = 10**6  # agent-rounds of the first chunk, over all runs
+CHECKPOINT_SECONDS = 10.0  # least time between two checkpoints
+CHECKPOINT_SHARE = 0.05  # largest share of time spent on checkpoints
 
 
 def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
@@ -45,6 +49,7 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
     runners, at, n_seeds = setup.runners, run.at, len(run.seeds)
     certificates = {label: certificate_of(one.algo, one.env.spec, run.horizon) for label, one in runners.items()}
     keys = random.of_seeds(run.key, run.seeds)
+    checkpoints = None if run.checkpoint is None else Checkpoints(run.checkpoint, setup.fingerprint())
     started = time.monotonic()
     programs, together, waited, contexts = [], n_seeds, 0.0, set()
     for labels in setup.groups:
@@ -57,7 +62,12 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
     total = len(runners) * n_seeds * run.horizon
     bar = bars.bar(run.progress, total=total, unit=" rounds", unit_scale=True, desc="simulate")
     parts: dict[str, list[Curves]] = {}
-    with bar, ThreadPoolExecutor(AHEAD) as pool:
+    with (
+        contextlib.nullcontext() if checkpoints is None else checkpoints.lock(),
+        contextlib.nullcontext() if checkpoints is None else terminable(),
+        bar,
+        ThreadPoolExecutor(AHEAD) as pool,
+    ):
         if together < n_seeds:
             bar.set_postfix_str(f"{together} seeds at a time, to fit into memory")
         coming = (pool.submit(_compiled, group, some) for _, group, some in programs)
@@ -71,7 +81,7 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
             waited += time.monotonic() - since
             compiling.extend(itertools.islice(coming, 1))  # compiles while this one runs
             bar.set_description("simulate")
-            curves = run_program(play, _with_most_steps(group), at, bar)
+            curves = run_program(play, _with_most_steps(group), at=at, bar=bar, checkpoints=checkpoints, program=i)
             for j, label in enumerate(labels):
                 parts.setdefault(label, []).append(jax.tree.map(lambda curve, j=j: curve[j], curves))
     by_label = {label: jax.tree.map(end_to_end, *found) for label, found in parts.items()}
@@ -109,23 +119,51 @@ def _with_most_steps(runners: Sequence[Runner]) -> Runner:
     return max(runners, key=lambda runner: runner.n_steps)
 
 
-def run_program(play: Pieces, runner: Runner, at: np.ndarray, bar: tqdm) -> Curves:
-    """Runs the pieces of one program, whose `runner` has the most steps; returns curves at the rounds `at` (N,)."""
-    size, states, k = runner.rounds_per_step, play.init(), 0
-    tally = (RoundTally if size else StretchTally)(at, play.n_configs, play.n_seeds)
+def run_program(
+    play: Pieces,
+    runner: Runner,
+    *,
+    at: np.ndarray,
+    bar: tqdm,
+    checkpoints: Checkpoints | None,
+    program: int,
+) -> Curves:
+    """Runs the pieces of one program and returns curves at the rounds `at` (N,).
+
+    `runner` is the one with the most steps. The run continues from a checkpoint of this program number. It writes one
+    now and then, and when it stops for any reason, including Ctrl-C and SIGTERM.
+    """
+    kind, size = RoundTally if runner.rounds_per_step else StretchTally, runner.rounds_per_step
+    layout = f"{len(play.pieces)} pieces of {play.n_configs} x {play.n_seeds} runs"  # determines the states' shapes
     length, capacity = _chunk(runner, play.n_configs * play.n_seeds)
+    progress = Progress(layout, 0, play.init(), kind(at, play.n_configs, play.n_seeds))
+    if checkpoints is not None:
+        progress = checkpoints.restore(program, progress)
+        bar.update(progress.tally.played)
+    saved, pause, kept = time.monotonic(), CHECKPOINT_SECONDS, progress.k
     with ThreadPoolExecutor(play.workers) as pool:
-        while k < runner.n_steps:
-            started = time.monotonic()
-            steps = range(k, min(k + length, runner.n_steps))
-            states, metrics = play.advance(pool, states, steps, capacity)
-            bar.update(tally.add(metrics, [min(size, runner.horizon - k * size) for k in steps]))
-            k, seconds = steps.stop, time.monotonic() - started
-            if on_cpu() and seconds < CHUNK_SECONDS:
-                length = min(2 * length, capacity)
-            elif on_cpu() and seconds > LONG_SECONDS:
-                length = max(length // 2, 1)
-    return tally.curves()._replace(records=play.records(states))
+        try:
+            while progress.k < runner.n_steps:
+                started = time.monotonic()
+                steps = range(progress.k, min(progress.k + length, runner.n_steps))
+                states, metrics = play.advance(pool, progress.states, steps, capacity)
+                lengths = [min(size, runner.horizon - k * size) for k in steps]
+                tally = progress.tally.add(metrics, lengths)
+                bar.update(tally.played - progress.tally.played)
+                progress = Progress(layout, steps.stop, states, tally)
+                ended = time.monotonic()
+                if on_cpu() and ended - started < CHUNK_SECONDS:
+                    length = min(2 * length, capacity)
+                elif on_cpu() and ended - started > LONG_SECONDS:
+                    length = max(length // 2, 1)
+                if checkpoints is not None and ended - saved > pause:
+                    kept = progress.k if checkpoints.save(program, progress) else kept
+                    saved = time.monotonic()
+                    pause = max(CHECKPOINT_SECONDS, (saved - ended) / CHECKPOINT_SHARE)
+        finally:  # before leaving the pool, which waits
+            if checkpoints is not None and progress.k > kept:
+                checkpoints.save(program, progress)
+    return progress.tally.curves()._replace(records=play.records(progress.states))
 
 
 def _chunk(runner: Runner, n_runs: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The digest of a run, which separates privacy noise and identifies pieces of a store, and its provenance.
+"""The digest of a run, which separates privacy noise and identifies checkpoints and stores, and its provenance.
 
 The digest covers the names and values of classes and parameters, so draws survive refactoring. Parameters do not
 determine what user-defined parts compute. Their digest also covers the traced program with its constants, and all
@@ -95,7 +95,7 @@ def _number(constant: Any) -> Any:
 
 @functools.cache
 def code() -> str:
-    """Returns the digest of the package's files, since only pieces of the same code may be joined."""
+    """Returns the digest of the package's files, since only the same code may continue checkpoints and stores."""
     root = Path(__file__).parents[1]
     found = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):

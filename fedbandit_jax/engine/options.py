@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array
 
 from fedbandit_jax.core import backend, random, validate
+from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.engine.record import Record, Recorder, recorder
 
@@ -41,6 +42,9 @@ class RunOptions(TypedDict, total=False):
             `fb.record.final` says otherwise. No certificate covers them. See docs/cookbook.md.
         progress: whether to show a progress bar on stderr. Default: only on a terminal. Elsewhere one line reports a
             long compilation.
+        checkpoint: path of the checkpoint. The run writes `checkpoint`.0 (`checkpoint`.1, ... for further compiled
+            programs) about every ten seconds. It also writes when it stops for any reason, including Ctrl-C and SIGTERM
+            (exit code 143). The same call continues from it with equal bits. Delete it once the result is safe.
         store: folder of results. The run is split into pieces, and pieces that the folder holds are not computed again.
             More seeds or another grid compute only the missing pieces. If other processes compute, user-defined
             environments and algorithms must be picklable.
@@ -53,6 +57,7 @@ class RunOptions(TypedDict, total=False):
     stride: int | Literal["log"] | None
     record: Record | None
     progress: bool | None
+    checkpoint: str | Path | None
     store: str | Path | None
     throw: bool
 
@@ -89,6 +94,7 @@ class Run:
     stride: int | str | None = None
     record: Any = None
     progress: bool | None = None
+    checkpoint: Any = None
     store: Any = None
     throw: bool = True
 
@@ -100,8 +106,11 @@ class Run:
         if self.progress is not None:
             validate.boolean("progress", self.progress)
         validate.boolean("throw", self.throw)
-        if self.store is not None:
-            validate.path("store", self.store)
+        if self.store is not None and self.checkpoint is not None:
+            raise BadValue("checkpoint", "must be None if there is a store", self.checkpoint)
+        for name in ("checkpoint", "store"):
+            if getattr(self, name) is not None:
+                validate.path(name, getattr(self, name))
 
     @classmethod
     def of(cls, options: RunOptions) -> Run:
@@ -141,6 +150,16 @@ class Run:
     def recorder(self, at: np.ndarray) -> Recorder | None:
         """Builds the recorder for `record`, at rounds `at` by default; None without records."""
         return recorder(self.record, at, self.rounds)
+
+    def check_files(self) -> None:
+        """Checks that checkpoint and store are writable, before anything is computed."""
+        if self.checkpoint is not None:
+            if Path(self.checkpoint).is_dir():
+                got = f"the folder {str(self.checkpoint)!r}"
+                raise BadValue("checkpoint", "must be a file", self.checkpoint, got=got)
+            check_writable("checkpoint's folder", Path(self.checkpoint).resolve().parent)
+        if self.store is not None:
+            check_writable("store", Path(self.store))
 
 
 def numbers(seeds: Any, n_records: int) -> np.ndarray:

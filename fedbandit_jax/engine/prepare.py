@@ -18,7 +18,7 @@ from fedbandit_jax.core import memory, struct, validate
 from fedbandit_jax.core.memory import shown
 from fedbandit_jax.core.programs import need_numbers
 from fedbandit_jax.core.validate import BadType, BadValue
-from fedbandit_jax.engine.identity import describe, digest, program, salt
+from fedbandit_jax.engine.identity import code, describe, digest, program, salt, versions
 from fedbandit_jax.engine.options import Run
 from fedbandit_jax.engine.record import Recorder, Recording
 from fedbandit_jax.engine.runners import Runner, make_runner, signature
@@ -189,6 +189,12 @@ class Setup(NamedTuple):
     config: dict[str, Any]  # of the result
     record_rounds: dict[str, np.ndarray]  # name of a record -> its rounds
 
+    def fingerprint(self) -> str:
+        """Returns the digest of configuration and code; runs with equal fingerprints give equal numbers."""
+        recorder = next(iter(self.runners.values())).recorder
+        digests = {label: each.hex() for label, each in self.digests.items()}
+        return digest(self.config, digests, recorder, versions(), code()).hex()
+
     def config_of(self, label: str) -> dict[str, Any]:
         """Returns the result's `config` for one label."""
         return self.config | {kind: {label: self.config[kind][label]} for kind in OF_LABELS}
@@ -208,6 +214,7 @@ class Setup(NamedTuple):
 
 def set_up(configurations: Mapping[str, Configuration], run: Run) -> Setup:
     """Binds all algorithms, and checks that they fit their environments."""
+    run.check_files()
     recorder, cache = run.recorder(run.at), {}
     bound = {label: bind(label, one, run.horizon, recorder, cache) for label, one in configurations.items()}
     runners = {label: runner for label, (runner, _) in bound.items()}

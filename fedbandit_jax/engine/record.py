@@ -191,7 +191,8 @@ class Recording(NamedTuple):
 class Recorder:
     """Functions of a `Moment` and their rounds.
 
-    Records travel with the learner's state in tables of their final size, so memory is constant.
+    Records travel with the learner's state in tables of their final size, so memory is constant and checkpoints hold
+    them.
     """
 
     rounds: tuple[Any, ...]  # (N,) int32, increasing rounds 1, 2, ... of every record

@@ -204,7 +204,7 @@ def rollout(
     """Plays one run of `horizon` rounds as a pure function, for `jax.jit` and `jax.vmap`.
 
     With the key `jax.random.fold_in(key0, i)` it equals seed i of `fb.simulate(env, algo, key=key0)`, up to rounding.
-    It has no certificate or progress bar, and does not check the memory that it needs.
+    It has no certificate, checkpoint or progress bar, and does not check the memory that it needs.
 
     Args:
         env: an environment; its numbers may be traced.

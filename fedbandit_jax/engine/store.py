@@ -24,7 +24,6 @@ from tqdm import tqdm
 
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import bars
-from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.driver import execute
 from fedbandit_jax.engine.identity import code, digest, versions
@@ -68,9 +67,8 @@ class Stored:
     """A sweep in pieces, split the same way in every process."""
 
     def __init__(self, configurations: Mapping[str, Configuration], run: Run):
-        folder = Path(run.store).resolve()
-        check_writable("store", folder)
         self.run, self.setup = run, set_up(configurations, run)
+        folder = Path(run.store).resolve()
         names = {label: name_of(self.setup.digests[label], runner, run) for label, runner in self.setup.runners.items()}
         words = np.asarray(jax.random.key_data(run.key))
         options = {option: getattr(run, option) for option in ("horizon", "stride", "record")}

@@ -15,6 +15,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.benchmark import play as module
 from fedbandit_jax.benchmark.entry import Entry
 from fedbandit_jax.benchmark.row import DRAWS, Cell, Row, score
+from fedbandit_jax.core.files import locked
 
 ONE, TWO = (dataclasses.replace(SMALL, name=name) for name in ("one", "two"))
 
@@ -144,6 +145,8 @@ def test_goes_on_from_what_is_there(monkeypatch, entry, tmp_path, row):
 
     monkeypatch.setattr(module, "played", spy)
     suite(monkeypatch, one=ONE, two=TWO)
+    with locked(tmp_path / ".mine", "", ""), refused("name", "mine"):
+        run()
     with pytest.raises(KeyboardInterrupt):
         run()
     assert list(Row.load(tmp_path / "mine.npz").cells) == ["one"]

@@ -73,12 +73,16 @@ def test_what_a_simulation_is_asked_and_its_files(swept, tmp_path):
     assert len(stems) == 4
     assert all(stem.startswith("arms-") and len(stem) == 13 for stem in stems - {"mine"})
     assert len(files(tmp_path)) == 3 * len(stems)
+    assert {options["checkpoint"].name for options in swept} == {f".{stem}.checkpoint" for stem in stems}
 
 
-def test_clusters_have_a_picture_of_their_gauge(swept, tmp_path):
+def test_the_checkpoint_of_a_whole_run_goes(swept, tmp_path):
+    """Its name is no pattern of files. Clusters have a picture of their gauge."""
+    for name in ("a*.checkpoint.0", "a*.checkpoint.txt", "ab.checkpoint.0"):
+        (tmp_path / f".{name}").touch()
     assert main(["simulate", "clusters", "--name", "a*", "--out", str(tmp_path)]) == 0
     pictures = [f"a*{gauge}.{kind}" for gauge in ("", "_adjusted_rand_index") for kind in ("pdf", "png")]
-    assert files(tmp_path) == ["a*.npz", *pictures]
+    assert files(tmp_path) == [".a*.checkpoint.txt", ".ab.checkpoint.0", "a*.npz", *pictures]
 
 
 def test_a_full_disk_does_not_swallow_what_was_found(swept, tmp_path, monkeypatch, capsys):

@@ -44,12 +44,10 @@ def made(kind):
 
 
 def add(tally, metrics, parts=((0, STEPS),)):
-    """The curves, and how many rounds were added."""
-    played = 0
     for first, last in parts:
         sizes = [P] * (last - first) if last < STEPS else [P] * (last - first - 1) + [2]
-        played += tally.add(jax.tree.map(lambda x, a=first, b=last: x[a:b], metrics), sizes)
-    return tally.curves(), played
+        tally = tally.add(jax.tree.map(lambda x, a=first, b=last: x[a:b], metrics), sizes)
+    return tally
 
 
 @pytest.mark.parametrize("kind", [RoundTally, StretchTally])
@@ -57,8 +55,9 @@ def add(tally, metrics, parts=((0, STEPS),)):
 def test_user_by_user(kind, at):
     """Bits of status are combined over steps, and a regret that is not finite is one."""
     kind, metrics, lengths = made(kind)
-    (curves, played), report = add(kind(at, CONFIGS, SEEDS), metrics), metrics.report
-    assert played == 26 * CONFIGS * SEEDS
+    tally = add(kind(at, CONFIGS, SEEDS), metrics)
+    assert tally.played == 26 * CONFIGS * SEEDS
+    curves, report = tally.curves(), metrics.report
     sent = {"rounds": report.rounds, "floats": report.floats.sum(-1), "eliminations": report.counts["eliminations"]}
     sent["bits"] = (report.floats.astype(float) * report.float_bits).sum(-1)
     for c, s in np.ndindex(CONFIGS, SEEDS):
@@ -82,9 +81,10 @@ def test_chunks_change_no_bit(kind):
     kind, metrics, _ = made(kind)
     if kind is RoundTally:
         metrics = metrics._replace(gap=metrics.gap ** np.random.default_rng(1).integers(-9, 40, metrics.gap.shape))
-    cuts = ((0, STEPS),), ((0, 1), (1, 4), (4, STEPS))
-    whole, parts = (add(kind(np.arange(1, 27), CONFIGS, SEEDS), metrics, at) for at in cuts)
-    for one, other in zip(jax.tree.leaves(parts), jax.tree.leaves(whole)):
+    fresh = kind(np.arange(1, 27), CONFIGS, SEEDS)
+    whole, parts = add(fresh, metrics), add(fresh, metrics, ((0, 1), (1, 4), (4, STEPS)))
+    assert fresh.played == 0  # immutable
+    for one, other in zip(jax.tree.leaves(parts.curves()), jax.tree.leaves(whole.curves())):
         np.testing.assert_array_equal(one, other)
 
 
@@ -93,7 +93,7 @@ def test_runs_that_end_too_early_are_refused():
     reached = lengths[:3].sum((0, 3)).min()
     assert 0 < reached < 26
     with refused("n_batches") as found:
-        add(kind(np.arange(1, 27), CONFIGS, SEEDS), metrics, [(0, 3)])
+        add(kind(np.arange(1, 27), CONFIGS, SEEDS), metrics, [(0, 3)]).curves()
     assert f"ended after {reached}" in str(found.value)
 
 
@@ -101,7 +101,7 @@ def test_counters_beyond_float64s_integers():
     """Bits of a shuffler: int64 while exact, float64 from 2^53 on."""
     kind, metrics, _ = made(StretchTally)
     large = metrics.report._replace(floats=metrics.report.floats * np.float32(2.0**40))
-    curves, _ = add(kind(np.array([26]), CONFIGS, SEEDS), metrics._replace(report=large))
+    curves = add(kind(np.array([26]), CONFIGS, SEEDS), metrics._replace(report=large)).curves()
     bits = (large.floats.astype(float) * large.float_bits).sum((0, 3))
     np.testing.assert_allclose(curves.communication["bits"][..., 0], bits.T)
     assert curves.communication["bits"].dtype == np.float64

@@ -16,7 +16,6 @@ from helpers import ENV, PLAIN, PRIVATE, deep, same_runs, simulate
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import batching, driver
-from fedbandit_jax.engine.curves import RoundTally
 from fedbandit_jax.engine.runners import Sequential, Synchronous
 
 WIDE = fb.envs.sphere(256, 3, 2, rewards="bernoulli")
@@ -133,19 +132,6 @@ def test_progress_is_told(monkeypatch, capsys):
     assert "fedbandit_jax: compiling 1 of 1\n" in said[None]
     assert not said[False]
     assert "120/120" in said[True]  # rounds of all seeds
-
-
-def test_chunks_that_take_long_shrink(monkeypatch):
-    """To a step in the end; and the first is short if there are many runs. No bit depends on it."""
-    whole, lengths, add = simulate(), [], RoundTally.add
-    monkeypatch.setattr(RoundTally, "add", lambda *given: (lengths.append(len(given[-1])), add(*given))[1])
-    for name, value in dict(CHUNKS=2, CHUNK_SECONDS=0, CHUNK_WORK=0, LONG_SECONDS=-1).items():
-        monkeypatch.setattr(driver, name, value)
-    same_runs(simulate(), whole)
-    monkeypatch.setattr(driver, "FIRST_WORK", 2 * 5 * 9)  # two steps of five rounds, of three agents under three seeds
-    monkeypatch.setattr(driver, "LONG_SECONDS", 1e9)
-    same_runs(simulate(), whole)
-    assert lengths == [4, 2, 1, 1, 2, 2, 2, 2]
 
 
 # Four devices, which are one CPU that is told to be four: the same runs, bit by bit.

@@ -18,7 +18,7 @@ from helpers import PLAIN, One, variance_test
 from jax.custom_batching import custom_vmap
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine import store
+from fedbandit_jax.engine import prepare, store
 from fedbandit_jax.engine.identity import digest, salt
 from fedbandit_jax.engine.options import Run
 from fedbandit_jax.engine.prepare import Configuration, expand, set_up
@@ -44,10 +44,10 @@ def runner(env, algo, **options):
 
 
 def marks(**options):
-    """By what a piece of a sweep, and noise, are told apart from others."""
+    """By what a checkpoint, a piece of a sweep, and noise, are told apart from others."""
     run, setup = made(**options)
     runner = setup.runners["a"]
-    return store.name_of(setup.digests["a"], runner, run), runner.salt
+    return setup.fingerprint(), store.name_of(setup.digests["a"], runner, run), runner.salt
 
 
 @jax.jit
@@ -152,7 +152,7 @@ def marks_of_answers():
     """By changes of what is read, none of which is a parameter."""
     changes = {}, dict(number=0.5), dict(entry=0.125), dict(help=lambda x: x * 0.375)
     found = [marks(env=Asking(answer=answer(**change)), algo=private()) for change in changes]
-    return [[name, *map(int, salt)] for name, salt in found]
+    return [[*names, *map(int, salt)] for *names, salt in found]
 
 
 def test_whatever_a_part_of_ones_own_reads_counts_in_every_process():
@@ -196,8 +196,8 @@ def record(number):
     return dict(record={"a": lambda now: now.t + number})
 
 
-def test_whatever_differs_has_noise_and_pieces_of_its_own(monkeypatch):
-    """Noise is of a configuration, pieces are of a run; code of users may be made again."""
+def test_whatever_differs_has_noise_pieces_and_checkpoints_of_its_own(monkeypatch):
+    """Noise is of a configuration, the others are of a run; code of users may be made again."""
     varied = [private(), private(1.001), private().replace(delta=0.11), private(unit=fb.privacy.Users(2))]
     varied += [private(trust=trust) for trust in ("central", "silo_local_matrix")]
     varied += [private(release=release) for release in ("sqrt_toeplitz", "blt")]
@@ -212,17 +212,17 @@ def test_whatever_differs_has_noise_and_pieces_of_its_own(monkeypatch):
     changes += [dict(algo=private(), horizon=4, env=fb.envs.sphere(M, 5, 2, rewards="bernoulli"))]
     changes += [script(0.5), script(0.6), own(1.0), own(jnp.zeros(4)), own(jnp.ones(4)), own(1.0, 3.0)]
     found = [marks(**change) for change in changes]
-    assert [len(set(column)) for column in zip(*found)] == 2 * [len(changes)]
+    assert [len(set(column)) for column in zip(*found)] == 3 * [len(changes)]
     assert marks(**own(lambda: 1.0)) == marks(**own(1.0))
     runs = [marks(**change) for change in ({}, dict(key=jax.random.key(1)), dict(seeds=2), record(1), record(2))]
     assert marks(**record(1)) == runs[3]
-    names, salts = map(set, zip(*runs))
+    fingerprints, names, salts = map(set, zip(*runs))
     assert (len(names), len(salts)) == (4, 1)  # a piece has other seeds in another file
     for name, value in (("versions", {"jax": "0"}), ("code", "others")):
         with monkeypatch.context() as patch:
-            patch.setattr(store, name, lambda value=value: value)
-            names.add(marks()[0])
-    assert len(names) == 4 + 2
+            patch.setattr(prepare, name, lambda value=value: value)
+            fingerprints.add(made()[1].fingerprint())
+    assert len(fingerprints) == 5 + 2
 
 
 @fb.pytree

@@ -38,7 +38,7 @@ def test_curves_by_hand(whole):
     np.testing.assert_array_equal(coarse.communication["floats"], whole.communication["floats"][:, 9::10])
 
 
-def test_seeds_do_not_know_of_each_other(monkeypatch, whole):
+def test_seeds_do_not_know_of_each_other(monkeypatch, tmp_path, whole):
     """Whether they run side by side, in groups, or later as memory does not hold all."""
     many = simulate(seeds=8)
     assert len(np.unique(many.regret[:, -1])) == 8
@@ -48,10 +48,11 @@ def test_seeds_do_not_know_of_each_other(monkeypatch, whole):
     monkeypatch.setattr(Synchronous, "hints", property(lambda runner: usual(runner)._replace(seeds=4)))
     np.testing.assert_allclose(simulate(seeds=8).regret, many.regret, atol=1e-4)
     monkeypatch.setattr(driver, "seeds_together", lambda *_: 2)
-    parts = simulate()
+    parts = simulate(checkpoint=tmp_path / "run")
     assert [one.provenance["seeds_together"] for one in (whole, parts)] == [3, 2]
     np.testing.assert_allclose(parts.regret, whole.regret, atol=1e-4)
     np.testing.assert_array_equal(parts.status, whole.status)
+    assert {path.name for path in tmp_path.iterdir()} == {"run.0", "run.1"}
 
 
 def test_a_sweep_is_its_runs_and_compiles_once(monkeypatch):

@@ -70,13 +70,15 @@ class BatchedArms(Runner):
         return self.algo.unit is not None and self.env.spec.n_users > 0
 
     @override
-    def around(self, learner: Any) -> Any:
+    def init(self, key: Array) -> tuple[Any, Any]:
+        world = self.env.init(random.stream(key, "world"))
         users = jnp.int32(0)  # so far
-        return users, learner, Attendance.none(self.env.spec.n_users) if self.enforces else None
-
-    @override
-    def end(self, world: Any, learner: Any) -> Moment:
-        return super().end(world, learner)._replace(means=self.env.means(world))
+        attendance = Attendance.none(self.env.spec.n_users) if self.enforces else None
+        state = users, self.algo.init(salted(key, "learner", self.salt), self.env.spec), attendance
+        if self.recorder is None:
+            return world, state
+        moment = Moment(jnp.int32(0), world, state[1], self.algo, means=self.env.means(world))
+        return world, self.recorder.start(state, 1, lambda: moment, lambda: moment)
 
     @override
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
@@ -114,7 +116,7 @@ class BatchedArms(Runner):
         if self.recorder is not None and recording is not None:
             moment = Moment(played, world, before, self.algo, means=means)
             recording = self.recorder.serve(recording, moment, rounds.sum())
-        state = self.joined(recording, state, world, learner, state[0] >= self.horizon)
+        state = self.ended(recording, state, world, learner, state[0] >= self.horizon, means)
         return world, state, Metrics(gap, report, rounds)
 
     def _collect(

@@ -30,15 +30,14 @@ class Hints(NamedTuple):
 class Runner:
     """A pytree that can be stepped. Its world never depends on the algorithm, so a sweep shares it.
 
-    Subclasses define `rounds_per_step` or `n_steps`, and `step` and `check`. A state is what `around` makes of the
-    learner's state or, with a recorder, a `Recording` that holds it.
+    Subclasses define `rounds_per_step` or `n_steps`, and `init`, `step` and `check`.
     """
 
     env: Any
     algo: Any  # bound; the certificate is read from it
     horizon: Any  # T, a number: runs of any length share a program
     salt: tuple[Any, ...] = ()  # words that separate its privacy noise, see `salted`
-    recorder: Recorder | None = None
+    recorder: Recorder | None = None  # if given, states are a `Recording`
     program: str = struct.static(default="")  # digest of the programs of user-defined parts
 
     rounds_per_step = 0  # rounds of every step but the last; 0 if they depend on the run, see `Metrics.rounds`
@@ -69,17 +68,11 @@ class Runner:
         return self
 
     def init(self, key: Array) -> tuple[Any, Any]:
-        """Returns the world and the state of one seed before the first step."""
-        world = self.env.init(random.stream(key, "world"))
-        learner = self.algo.init(salted(key, "learner", self.salt), self.env.spec)
-        state = self.around(learner)
-        if self.recorder is None:
-            return world, state
-        end = self.end(world, learner)
-        return world, self.recorder.start(state, self.env.spec.n_agents, lambda: self.first(key, end), lambda: end)
+        """Returns the world and the learner's state of one seed before the first step."""
+        raise NotImplementedError
 
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
-        """Plays step k; returns world, state and metrics. Draws depend on (key, round) only."""
+        """Plays step k; returns world, learner's state and metrics. Draws depend on (key, round) only."""
         raise NotImplementedError
 
     def divided(self, most: int) -> int | None:
@@ -89,27 +82,18 @@ class Runner:
         """
         return None
 
-    def around(self, learner: Any) -> Any:
-        """Returns the state before the first step, without a recorder."""
-        return learner
-
-    def first(self, key: Array, end: Moment) -> Moment:
-        """Returns a moment of round 0, for the shapes of records; its values mean nothing."""
-        return end
-
-    def end(self, world: Any, learner: Any) -> Moment:
-        """Returns the moment at the end of a run."""
-        return Moment(jnp.int32(self.horizon), world, learner, self.algo)
-
     def split(self, state: Any) -> tuple[Any, Recording | None]:
-        """Splits a state into the one without a recorder, and the recording that holds it, if any."""
+        """Splits a state into the learner's state and the recording that holds it, if any."""
         return (state, None) if self.recorder is None else (state.learner, state)
 
-    def joined(self, recording: Recording | None, state: Any, world: Any, learner: Any, ends: Array) -> Any:
-        """Inverts `split` after a step, with which the run may end."""
+    def ended(
+        self, recording: Recording | None, state: Any, world: Any, learner: Any, ends: Array, means: Any = None
+    ) -> Any:
+        """Returns the state after a step, or the recording that holds it, in which the run may end."""
         if self.recorder is None or recording is None:
             return state
-        return self.recorder.end(recording._replace(learner=state), self.end(world, learner), ends)
+        end = Moment(jnp.int32(self.horizon), world, learner, self.algo, means=means)
+        return self.recorder.end(recording._replace(learner=state), end, ends)
 
     def check(self, label: str) -> None:
         """Checks that environment and algorithm fit together, without compilation.

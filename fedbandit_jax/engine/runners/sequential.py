@@ -52,11 +52,20 @@ class Sequential(Runner):
         return self.block
 
     @override
-    def first(self, key: Array, end: Moment) -> Moment:
-        offered, feedback, _ = self._draw(key, end.world, jnp.zeros(1, jnp.int32))
-        offered, feedback = jax.tree.map(lambda x: x[0], (offered, feedback))
-        return end._replace(offered=offered, arms=jnp.zeros(1, jnp.int32),
-                            rewards=feedback.reward[:1], gaps=feedback.gap[:1])  # fmt: skip
+    def init(self, key: Array) -> tuple[Any, Any]:
+        world = self.env.init(random.stream(key, "world"))
+        state = self.algo.init(salted(key, "learner", self.salt), self.env.spec)
+        if self.recorder is None:
+            return world, state
+        end = Moment(jnp.int32(0), world, state, self.algo)
+
+        def during() -> Moment:
+            offered, feedback, _ = self._draw(key, world, jnp.zeros(1, jnp.int32))
+            offered, feedback = jax.tree.map(lambda x: x[0], (offered, feedback))
+            return end._replace(offered=offered, arms=jnp.zeros(1, jnp.int32),
+                                rewards=feedback.reward[:1], gaps=feedback.gap[:1])  # fmt: skip
+
+        return world, self.recorder.start(state, 1, during, lambda: end)
 
     @override
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
@@ -92,7 +101,7 @@ class Sequential(Runner):
         start = state, jnp.zeros(self.block), nothing, recording
         state, gaps, report, recording = lax.fori_loop(0, jnp.minimum(self.block, self.horizon - first), play, start)
         metrics = Metrics(gaps, report, gauges=self._gauges(world, state))
-        return world, self.joined(recording, state, world, state, first + self.block >= self.horizon), metrics
+        return world, self.ended(recording, state, world, state, first + self.block >= self.horizon), metrics
 
     def _draw(self, key: Array, world: Any, rounds: Array) -> tuple[Round, Feedback, Array]:
         """Returns offers of these rounds (B,), rewards and gaps of all arms (B, K), and violations of the spec (B, K).

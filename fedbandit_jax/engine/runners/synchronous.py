@@ -51,10 +51,19 @@ class Synchronous(Runner):
         return dataclasses.replace(self, shared=n_configs > DRAW_AGAIN)
 
     @override
-    def first(self, key: Array, end: Moment) -> Moment:
-        t, world, state, *_ = end
-        local = self.algo.download(state, stored.offer(self, key, world, t)[0])
-        return stored.play_round(self, world, state, local, t, Streams(key, key, key))[0]
+    def init(self, key: Array) -> tuple[Any, Any]:
+        world = self.env.init(random.stream(key, "world"))
+        state = self.algo.init(salted(key, "learner", self.salt), self.env.spec)
+        if self.recorder is None:
+            return world, state
+        t, keys = jnp.int32(0), Streams(key, key, key)
+
+        def during() -> Moment:
+            local = self.algo.download(state, stored.offer(self, key, world, t)[0])
+            return stored.play_round(self, world, state, local, t, keys)[0]
+
+        end = Moment(t, world, state, self.algo)
+        return world, self.recorder.start(state, self.env.spec.n_agents, during, lambda: end)
 
     @property
     @override
@@ -119,7 +128,7 @@ class Synchronous(Runner):
         wrong = (played.wrong & (rounds < self.horizon)).any()
         status = jnp.asarray(report.status) | jnp.where(wrong, int(Status.OUTSIDE_SPEC), 0)
         ends = (rounds[0] < self.horizon) & (rounds[-1] + 1 >= self.horizon)  # a GPU may take further steps
-        state = self.joined(played.recording, state, played.world, state, ends)
+        state = self.ended(played.recording, state, played.world, state, ends)
         return played.world, state, Metrics(played.gap, jax.tree.map(_counter, report._replace(status=status)))
 
     @property
