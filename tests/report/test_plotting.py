@@ -258,6 +258,18 @@ def test_an_algorithm_keeps_its_colour_in_every_figure():
     assert (one.colour == other.colour, one.marker == other.marker) == (True, False)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_and_colours_of_your_own(kind):
+    """Of one label; the other keeps its own."""
+    gauge = {"clusters": np.ones((2, 3, 2))}
+    result = dataclasses.replace(swept({"a": ({"algorithm": "a", "epsilon": 1}, 1.0), "b": 2.0}), gauges=gauge)
+    ax = drawn(kind, result, names={"a": "mine"}, colours={"a": "#123456"})
+    assert colours_of(ax) == {"mine": "#123456", "b": fb.plotting.styles(result)["b"].colour}
+    for wrong in ({"c": "red"}, {"a": "no colour"}):
+        with refused("colours"):
+            drawn(kind, result, colours=wrong)
+
+
 LONG = "Private-FedLinUCB with a name that goes on and on, as names of variants of algorithms in long sweeps do, (x)"
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
-from matplotlib.colors import to_hex
+from matplotlib.colors import is_color_like, to_hex
 
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
@@ -122,7 +122,7 @@ def drawn(colour: str) -> str:
     return to_hex(plt.rcParams["text.color"]) if colour == BLACK else colour
 
 
-def styles(result: Result) -> dict[str, Style]:
+def styles(result: Result, colours: Mapping[str, str] | None = None) -> dict[str, Style]:
     """Returns colour, line and marker of every label.
 
     Solid lines are certified or not private, dashed ones weaker than stated, dotted ones without a claim.
@@ -130,10 +130,16 @@ def styles(result: Result) -> dict[str, Style]:
 
     Args:
         result: result of one or several algorithms.
+        colours: label -> your colour, in place of that of `colour`.
     """
     validate.instance("result", result, Result, "an fb.Result")
+    validate.instance("colours", colours, (Mapping, type(None)), "a mapping of labels to colours, or None")
+    for label, its in (colours or {}).items():
+        validate.one_of("colours", label, result.labels)
+        if not is_color_like(its):
+            raise BadValue("colours", "must be colours of matplotlib", its)
     accounts = result.config["algorithms"]
-    colours = {label: drawn(colour(accounts[label])) for label in result.labels}
+    colours = {label: drawn(colour(accounts[label])) for label in result.labels} | dict(colours or {})
     found = {}
     for (label, its), marker in zip(colours.items(), told_apart([*colours.values()], ("", *MARKERS))):
         line, claim = promise(result.certificates[label])

@@ -14,7 +14,7 @@ from fedbandit_jax.certificate import CLAIMS as ORDER
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.report.plotting.colours import MARKERS, entry, promise, styles, told_apart
+from fedbandit_jax.report.plotting.colours import MARKERS, Style, entry, promise, styles, told_apart
 from fedbandit_jax.report.plotting.figure import (
     INSIDE,
     SPREAD,
@@ -38,7 +38,15 @@ POINTS = 200  # most of a curve; more make large files
 DECADES = 3  # shown on a logarithmic axis of rounds; all algorithms explore before
 
 
-def regret(result: Result, *, time_average: bool = True, legend: bool = True, ax: Axes | None = None) -> Figure:
+def regret(
+    result: Result,
+    *,
+    time_average: bool = True,
+    names: Mapping[str, str] | None = None,
+    colours: Mapping[str, str] | None = None,
+    legend: bool = True,
+    ax: Axes | None = None,
+) -> Figure:
     """Draws the mean group regret of every algorithm over seeds, with a band of one standard error.
 
     Lines are solid if the certificate says `certified`, dashed for `as_printed` and dotted for `none`. Algorithms
@@ -49,13 +57,15 @@ def regret(result: Result, *, time_average: bool = True, legend: bool = True, ax
     Args:
         result: result of `fb.simulate`, `fb.sweep` or `Result.load`.
         time_average: draw Reg(t) / t, as in the papers' figures; False draws cumulative regret Reg(t).
+        names, colours: label -> your name or colour of its curve; default: the label, and `colour`.
         legend: False names curves at their right ends in place of a legend.
         ax: axes to draw on; default: a new figure.
     """
     validate.boolean("time_average", time_average)
     validate.boolean("legend", legend)
-    axes = checked(result, ax)
-    _draw(result, lambda one: one.time_average if time_average else one.regret, axes, legend)
+    axes = checked(result, ax, names)
+    looks = styles(result, colours)
+    _draw(result, looks, names or {}, lambda one: one.time_average if time_average else one.regret, axes, legend)
     ends = np.array([result[label].time_average[:, -1].mean() for label in result])
     if time_average and ends.min() > 0 and ends.max() > SPREAD * ends.min():
         scale(axes, "y", ends)
@@ -65,26 +75,40 @@ def regret(result: Result, *, time_average: bool = True, legend: bool = True, ax
     return finish(result, axes, f"{places(result)}{budgets(result)}", ours=ax is None, legend=legend)
 
 
-def gauge(result: Result, name: str, *, ax: Axes | None = None) -> Figure:
+def gauge(
+    result: Result,
+    name: str,
+    *,
+    names: Mapping[str, str] | None = None,
+    colours: Mapping[str, str] | None = None,
+    ax: Axes | None = None,
+) -> Figure:
     """Draws the mean of a gauge over seeds at every recorded round, with a band of one standard error.
 
     A gauge is a value at each round, such as the "adjusted Rand index" of the found clusters.
 
     Args:
-        result, ax: as in `regret`.
+        result, names, colours, ax: as in `regret`.
         name: a key of `result.gauges`.
     """
     if not validate.instance("result", result, Result, "an fb.Result").gauges:
         raise BadValue("result", "must have gauges, as clustering has", name, got=f"none, and name = {name!r}")
     validate.one_of("name", name, result.gauges)
-    axes = checked(result, ax)
-    _draw(result, lambda one: one.gauges[name], axes)
+    axes = checked(result, ax, names)
+    _draw(result, styles(result, colours), names or {}, lambda one: one.gauges[name], axes)
     axes.set_ylabel(name)
     return finish(result, axes, "", ours=ax is None)
 
 
-def _draw(result: Result, curves_of: Callable[[Result], np.ndarray], ax: Axes, legend: bool = True) -> None:
-    lowest, looks = 0.0, styles(result)
+def _draw(
+    result: Result,
+    looks: Mapping[str, Style],
+    names: Mapping[str, str],
+    curves_of: Callable[[Result], np.ndarray],
+    ax: Axes,
+    legend: bool = True,
+) -> None:
+    lowest = 0.0
     private = any(style.claim for style in looks.values())  # otherwise the legend omits privacy
     shown = np.unique(np.linspace(0, len(result.rounds) - 1, POINTS).round().astype(int))  # for small files
     rounds, drawn = result.rounds[shown], [curves_of(result[label])[:, shown] for label in looks]
@@ -94,7 +118,8 @@ def _draw(result: Result, curves_of: Callable[[Result], np.ndarray], ax: Axes, l
         if not np.isfinite(mean).any():  # without this gauge
             continue
         lowest = min(lowest, float(np.nanmin(mean)))
-        name = entry(in_words(label), style.claim) if private and legend else in_words(label)
+        name = names.get(label) or in_words(label)
+        name = entry(name, style.claim) if private and legend else name
         over = sum(np.isclose(mean, other, NEAR).mean() > 0.9 for other in means[i + 1 :])
         wide = 1.5 + 2.5 * min(over, 3)  # visible on both sides of the curves above it
         if style.line == "-.":  # uniform play
@@ -134,7 +159,15 @@ class Family(NamedTuple):
         return entry(self.name, self.claim)
 
 
-def against(result: Result, coordinate: str, *, legend: bool = True, ax: Axes | None = None) -> Figure:
+def against(
+    result: Result,
+    coordinate: str,
+    *,
+    names: Mapping[str, str] | None = None,
+    colours: Mapping[str, str] | None = None,
+    legend: bool = True,
+    ax: Axes | None = None,
+) -> Figure:
     """Draws final group regret against a coordinate of the sweep, as mean and one standard error over seeds.
 
     Every algorithm is a line, one for each value of the other parameters that vary. An algorithm without this
@@ -145,17 +178,18 @@ def against(result: Result, coordinate: str, *, legend: bool = True, ax: Axes | 
         result: result of `fb.sweep`, with a grid.
         coordinate: a parameter of the sweep, such as "epsilon" (as requested; for the certificates' epsilon see
             `privacy_frontier`), "n_agents" or "environment".
+        names, colours: label -> your name or colour of its line. Labels with one name are one line.
         legend, ax: as in `regret`.
     """
     validate.boolean("legend", legend)
-    axes = checked(result, ax)
+    axes = checked(result, ax, names)
     points = result.coordinates
     validate.one_of("coordinate", coordinate, dict.fromkeys(name for point in points.values() for name in point))
     there = [point[coordinate] for point in points.values() if coordinate in point]
     numbers = all(map(_number, there))
     texts = words(result, coordinate)
     shown = list(dict.fromkeys(texts.values()))
-    for family in families(result, along=(coordinate,)):
+    for family in families(result, names, colours, along=(coordinate,)):
         inside = [label for label in family.labels if coordinate in points[label]]
         outside = [label for label in family.labels if label not in inside]
         for i, label in enumerate(outside):
@@ -191,16 +225,18 @@ def ended(result: Result, axes: Axes, *, ours: bool, below: float = 0.0, legend:
     return finish(result, axes, places(result), ours=ours, below=below, legend=legend)
 
 
-def families(result: Result, *, along: Collection[str]) -> list[Family]:
-    """Groups configurations into lines along these coordinates."""
+def families(
+    result: Result, names: Mapping[str, str] | None, colours: Mapping[str, str] | None, *, along: Collection[str]
+) -> list[Family]:
+    """Groups configurations into lines along these coordinates, by your names where there are some."""
     points = result.coordinates
     beside = {name: words(result, name) for name in varied(result) if name not in (*along, "algorithm")}
     found: dict[str, list[str]] = {}
     for label, point in points.items():
         here = (equation(name, texts[label]) for name, texts in beside.items() if label in texts)
         own = ", ".join([str(point["algorithm"]), *here])
-        found.setdefault(own, []).append(label)
-    looks = styles(result)
+        found.setdefault((names or {}).get(label, own), []).append(label)
+    looks = styles(result, colours)
     chosen = [looks[labels[0]].colour for labels in found.values()]
     made = []
     for (name, labels), its, marker in zip(found.items(), chosen, told_apart(chosen, MARKERS)):

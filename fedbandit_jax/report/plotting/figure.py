@@ -48,9 +48,10 @@ _OTHERS = ("jpg", "jpeg", "gif", "tif", "tiff", "webp", "bmp", "eps", "ps")  # e
 _STYLE: Any = {"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "fedbandit_jax"}  # 42: TrueType, embedded
 
 
-def checked(result: Any, ax: Any) -> Axes:
+def checked(result: Any, ax: Any, names: Any = None) -> Axes:
     """Checks the arguments of a figure, and returns its axes."""
     validate.instance("result", result, Result, "an fb.Result")
+    validate.instance("names", names, (Mapping, type(None)), "a mapping of labels to names, or None")
     validate.instance("ax", ax, (Axes, type(None)), "matplotlib's Axes or None")
     return plt.subplots(figsize=SIZE, layout="constrained")[1] if ax is None else ax
 

@@ -22,7 +22,13 @@ from fedbandit_jax.report.result import Result
 FRONT = "on the Pareto front (filled)"
 
 
-def privacy_frontier(result: Result, *, ax: Axes | None = None) -> Figure:
+def privacy_frontier(
+    result: Result,
+    *,
+    names: Mapping[str, str] | None = None,
+    colours: Mapping[str, str] | None = None,
+    ax: Axes | None = None,
+) -> Figure:
     """Draws final group regret against the proved epsilon of the noise, and marks the Pareto front.
 
     Epsilon is `Certificate.epsilon_exact`, at the certificate's delta, which the axis names. A point on the front is
@@ -32,12 +38,12 @@ def privacy_frontier(result: Result, *, ax: Axes | None = None) -> Figure:
     without a finite proved epsilon, and the legend says so.
 
     Args:
-        result, ax: as in `against`.
+        result, names, colours, ax: as in `against`.
 
     Raises:
         ValueError, TypeError: no algorithm has a finite epsilon, or an argument is invalid.
     """
-    axes = checked(result, ax)
+    axes = checked(result, ax, names)
     proved = {
         label: one.epsilon_exact
         for label, one in result.certificates.items()
@@ -55,7 +61,7 @@ def privacy_frontier(result: Result, *, ax: Axes | None = None) -> Figure:
         [(result.config["environments"][label], result.certificates[label].neighbours) for label in certified],
     )
     on = set(itertools.compress(certified, best))
-    members = families(result, along=("epsilon", "delta"))
+    members = families(result, names, colours, along=("epsilon", "delta"))
     beside = {label: "no ε is proved" for label, one in result.certificates.items() if one.epsilon}
     _draw(result, members, proved, on, axes, beside, stairs=len(deltas) == 1 and _same_world(result), joined=True)
     listed = ", ".join(f"{delta:g}" for delta in deltas)
@@ -64,7 +70,13 @@ def privacy_frontier(result: Result, *, ax: Axes | None = None) -> Figure:
     return ended(result, axes, ours=ax is None)
 
 
-def communication_frontier(result: Result, *, ax: Axes | None = None) -> Figure:
+def communication_frontier(
+    result: Result,
+    *,
+    names: Mapping[str, str] | None = None,
+    colours: Mapping[str, str] | None = None,
+    ax: Axes | None = None,
+) -> Figure:
     """Draws final group regret against the bits sent and received by all agents, and marks the Pareto front.
 
     A point on the front is filled: no other one in the same environment dominates it in mean regret and mean bits.
@@ -72,16 +84,16 @@ def communication_frontier(result: Result, *, ax: Axes | None = None) -> Figure:
     Algorithms of your own that report rounds only are horizontal lines.
 
     Args:
-        result, ax: as in `against`.
+        result, names, colours, ax: as in `against`.
     """
-    axes = checked(result, ax)
+    axes = checked(result, ax, names)
     sent = {label: result[label].communication for label in result}
     bits = {label: float(one["bits"][:, -1].mean()) for label, one in sent.items()}
     silent = {label for label in bits if not bits[label] and sent[label]["rounds"].any()}
     bits = {label: bits[label] for label in bits if label not in silent or len(silent) == len(bits)}
     worlds = result.config["environments"]
     best = pareto([(final(result, label)[0], sent) for label, sent in bits.items()], [worlds[label] for label in bits])
-    members = families(result, along=[name for name in varied(result) if not _of_worlds(result, name)])
+    members = families(result, names, colours, along=[name for name in varied(result) if not _of_worlds(result, name)])
     beside = dict.fromkeys(silent, "its bits are not counted")
     _draw(result, members, bits, {*itertools.compress(bits, best)}, axes, beside, stairs=_same_world(result))
     axes.set_xlabel("bits sent and received by all agents")
