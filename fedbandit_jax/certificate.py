@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import html
 import json
 import math
 import textwrap
@@ -181,13 +182,16 @@ class Certificate(Printed):
         """Makes a certificate from the result of `to_json`, also after a round trip through JSON."""
         return of_fields(from_json(fields))
 
-    def report(self) -> str:
-        """Formats a page in Markdown for a reviewer: what is protected, who is trusted, the proof, and its limits.
+    def report(self, format: str = "markdown") -> str:
+        """Formats a page for a reviewer: what is protected, who is trusted, the proof, and its limits.
 
         The page has the certificate's digest, the SHA-256 of its JSON with sorted keys. If all noise is Gaussian, it
         also has the equation from noise to epsilon, with numbers to check.
+
+        Args:
+            format: "markdown" or "html" (a whole file).
         """
-        return page("Privacy report", self.sections())
+        return page("Privacy report", self.sections(), format)
 
     def sections(self) -> list[tuple[str, Sequence[tuple[str, str]]]]:
         """Returns the headings of `report`, each with lines as in `lines`."""
@@ -283,8 +287,20 @@ PLACES = {  # line of a certificate -> its heading in a report; others are under
 }
 
 
-def page(title: str, sections: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> str:
-    """Formats sections, each a heading and its pairs of (name, text), as a page of tables in Markdown."""
+HEAD = """<!DOCTYPE html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><style>
+:root { color-scheme: light dark } dt { font-weight: bold } dd { overflow-wrap: anywhere }
+body { max-width: 50em; margin: 1em auto; padding: 0 1em; font-family: sans-serif }</style>"""
+
+
+def page(title: str, sections: Sequence[tuple[str, Sequence[tuple[str, str]]]], format: str = "markdown") -> str:
+    """Formats sections, each a heading and its pairs of (name, text), as a page in Markdown or HTML."""
+    if validate.one_of("format", format, ("markdown", "html")) == "html":
+        found = [HEAD, f"<title>{html.escape(title)}</title><h1>{html.escape(title)}</h1>"]
+        for heading, lines in sections:
+            rows = (f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>" for name, text in lines)
+            found += [f"<h2>{html.escape(heading)}</h2>\n<dl>", *rows, "</dl>"]
+        return "\n".join([*found, "</html>\n"])
     found = [f"# {title}"]
     for heading, lines in sections:
         rows = [f"| {name} | {text} |" for name, text in ((x.replace("|", r"\|") for x in line) for line in lines)]

@@ -14,6 +14,8 @@ from fedbandit_jax.core.files import check_writable, write_atomic
 from fedbandit_jax.core.validate import BadArgument, BadValue
 from fedbandit_jax.report.answer import answer, details, overview
 
+FORMATS = {".md": "markdown", ".html": "html"}  # of a privacy report
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShowCommand(Command):
@@ -32,7 +34,7 @@ class ShowCommand(Command):
     result: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")]
     # file for the figure, which ends in .png, .pdf or .svg. Without an ending it is a PNG and a PDF.
     picture: File = None
-    report: File = None  # file for a privacy report to reviewers, which ends in .md.
+    report: File = None  # file for a privacy report to reviewers, which ends in .md or .html.
     certificates: Flag = False  # print certificates, paired differences and communication, too.
 
     @override
@@ -41,8 +43,8 @@ class ShowCommand(Command):
 
         if self.result.is_dir():
             raise BadValue("result", "must be a file", self.result, got=f"the folder {str(self.result)!r}")
-        if self.report is not None and self.report.suffix != ".md":
-            raise BadValue("report", "must end in .md", str(self.report))
+        if self.report is not None and self.report.suffix not in FORMATS:
+            raise BadValue("report", "must end in .md or .html", str(self.report))
         for flag, path in (("picture", self.picture), ("report", self.report)):
             if path is not None:
                 check_writable(flag, path.parent)
@@ -54,7 +56,7 @@ class ShowCommand(Command):
             drawn = fb.plotting.save(overview(loaded), self.picture)
             print(f"\nSaved {', '.join(map(str, drawn))}")
         if self.report is not None:
-            text = loaded.report().encode()
+            text = loaded.report(FORMATS[self.report.suffix]).encode()
             write_atomic(self.report, lambda file: file.write(text))
             print(f"\nSaved {self.report}")
         return 0

@@ -50,8 +50,12 @@ def compare(result: Measured, baseline: str | None = None) -> dict[str, Differen
     return found
 
 
-def report(result: Measured) -> str:
-    """Formats a page in Markdown for a reviewer of privacy: instance, algorithm and proof of every label."""
+def report(result: Measured, format: str = "markdown") -> str:
+    """Formats a page for a reviewer of privacy: instance, algorithm and proof of every label.
+
+    Args:
+        format: "markdown" or "html" (a whole file).
+    """
     made, config, sections = result.provenance, result.config, []
     names = [name for name in ("fedbandit_jax", "git_commit", "jax", "numpy") if made.get(name)]
     versions = ", ".join(f"{name} {made[name]}" for name in names)
@@ -59,7 +63,7 @@ def report(result: Measured) -> str:
         about = [("instance", f"{size(result[label])}; {json.dumps(config['environments'][label])}")]
         about += [("algorithm", json.dumps(config["algorithms"][label])), ("versions", versions)]
         sections += [(label, [*about, ("date", str(made.get("date", "unknown")))]), *certificate.sections()]
-    return page("Privacy report", sections)
+    return page("Privacy report", sections, format)
 
 
 def summary(result: Measured, baseline: str | None = None) -> str:

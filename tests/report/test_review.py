@@ -5,6 +5,8 @@ import json
 import re
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
+from html import escape
 
 import numpy as np
 import pytest
@@ -26,13 +28,16 @@ CERTIFICATES = {  # and whether all noise is Gaussian
 
 @pytest.mark.parametrize("name", CERTIFICATES)
 def test_a_report_for_a_reviewer(name):
-    """Every line of the certificate stands under one heading, and the equation holds."""
+    """Every line of the certificate stands under one heading, in both formats, and the equation holds."""
     certificate, gaussian = CERTIFICATES[name]
-    markdown = page("T_1", [("Run", ABOUT), *certificate.sections()])
+    sections = [("Run", ABOUT), *certificate.sections()]
+    markdown, html = (page("T_1", sections, kind) for kind in ("markdown", "html"))
     for name, text in [*ABOUT, *certificate.lines()]:
         assert f"| {name} | {text.replace('|', chr(92) + '|')} |" in markdown
+        assert f"<dt>{name}</dt><dd>{escape(text)}</dd>" in html
     rows = len(re.findall(r"(?m)^\| \w", markdown)) - gaussian  # its equation
-    assert rows == len([*ABOUT, *certificate.lines(), "digest"])
+    assert rows == len([*ABOUT, *certificate.lines(), "digest"]) == html.count("<dt>") - gaussian
+    ET.fromstring(re.sub("<!.*?>\\n|<meta.*?>", "", html))
     assert markdown.startswith("# T_1\n")
     assert ("equation" in markdown) == gaussian
     if gaussian:
@@ -49,10 +54,11 @@ def test_a_report_on_the_command_line(tmp_path, capsys):
     """Of every label, with what was run, by which versions and when."""
     result = grid()
     path = str(result.save(tmp_path / "grid"))
-    out = tmp_path / "privacy.md"
-    assert main(["show", path, "--report", str(out)]) == 0
-    assert str(out) in capsys.readouterr().out
-    assert out.read_text() == result.report()
+    for kind, ending in (("markdown", "md"), ("html", "html")):
+        out = tmp_path / f"privacy.{ending}"
+        assert main(["show", path, "--report", str(out)]) == 0
+        assert str(out) in capsys.readouterr().out
+        assert out.read_text() == result.report(kind)
     text = result.report()
     for label in result:
         assert f"## {label}\n" in text
