@@ -103,7 +103,8 @@ class RadiusOptions(ArmsSize):
 
     @property
     def words(self) -> str:
-        return f"They are run with {HOW[self.variant]}."
+        how = HOW[self.variant]
+        return f"They are run {how if how.startswith('as ') else f'with {how}'}."
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,6 +31,7 @@ Every picture with its command and its setting. The CSV of the same name has the
 """
 VARIANTS = {"ours": "ours", "authors": "as authors", "theory": "radii as printed", "exact": "exact radii",
             "centroid": "centroids", "user": "users' own preferences", "0.005": "narrow widths"}  # fmt: skip
+ROOT = re.compile(r"\\sqrt\{(.*?)\}")
 VERB = re.compile("^(Draws|Measures|Shows|Asks|Compares|Decides|Goes beyond [^:]*:) ")
 
 
@@ -48,6 +49,7 @@ def _entry(name: str, family: str) -> str:
     words = VERB.sub("", about(experiments()[name_of(command)])).replace(f" of {family or None}", "").rstrip(".")
     variants = [VARIANTS[word] for word in name.split("_") if word in VARIANTS]
     title = words[0].upper() + words[1:] + "".join(f" ({one})" for one in variants)
+    setting = ROOT.sub(r"√(\1)", setting).replace(r"\beta", "β")
     plain = re.sub(r"\$(.*?)\$", lambda formula: re.sub("[{}]", "", formula[1]), setting)
     return f"### {title}\n\n![{title}]({name}.png)\n\n{plain}\n\n`{command}`\n"
 
