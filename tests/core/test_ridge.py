@@ -130,7 +130,8 @@ def test_the_kernel_of_a_gpu_solves_the_same(d, monkeypatch):
     """Of three matrices the last is not positive definite; an estimate of zero is one."""
     rows = np.random.default_rng(d).normal(size=(3, 2 * d, d)) / np.sqrt(2 * d)
     gram = np.einsum("nki,nkj->nij", rows, rows) + 0.1 * np.eye(d)  # of condition numbers of about 100
-    gram, bias = np.float32(gram * np.reshape([1, 1, -1], (3, 1, 1))), np.float32(rows[:, 0] * [[0], [1], [1]])
+    gram = (gram * np.reshape([1, 1, -1], (3, 1, 1))).astype(np.float32)
+    bias = (rows[:, 0] * [[0], [1], [1]]).astype(np.float32)
     asked = []
     monkeypatch.setattr(ridge, "on_gpu", lambda: asked.append(True) or True)
     found, log_det, ok = anew(ridge.solve)(gram, bias)
