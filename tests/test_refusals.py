@@ -134,6 +134,7 @@ STRANGE = [
     nx.Graph([(0, 1), (2, 3)]),
 ]
 RECIPES = [
+    ("name", lambda: networks.make("torus", 4)),
     *(("graph", lambda graph=graph: networks.network(graph, 1)) for graph in STRANGE),
     *(("gamma", lambda case=case: networks.network(*case)) for case in ((nx.path_graph(3), 3), (nx.empty_graph(3), 2))),
     ("gamma", lambda: gossip(kind=A.GossipFedUCB, gamma=3)),
@@ -249,6 +250,8 @@ RUNS = [
     ("sead", lambda: simulate(sead=1)),
     ("key", lambda: simulate(key=None)),
     ("store", lambda: simulate(store="file/inside")),
+    ("checkpoint's folder", lambda: simulate(checkpoint="/proc/none/run")),
+    ("checkpoint", lambda: simulate(store="here", checkpoint="file")),
     ("part", lambda: sweep([PLAIN], store="here", part=(2, 2))),
     ("env", lambda: fb.rollout(ENV, A.SE(), KEY, horizon=5)),
     ("confidence", lambda: simulate(ex.USERS, A.LinUCB(policy=A.UCB(confidence="known_noise")))),

@@ -30,7 +30,7 @@ class ShowCommand(Command):
 
     flag_of: ClassVar = {"path": "result"}
 
-    # .npz file of `fedbandit simulate` or `Result.save`. A file that has changed since is refused.
+    # .npz file of `fedbandit simulate` or `Result.save`. A damaged file is refused.
     result: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")]
     # file for the figure, which ends in .png, .pdf or .svg. Without an ending it is a PNG and a PDF.
     picture: File = None

@@ -110,26 +110,24 @@ def read_archive(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, np.nd
 
     Raises:
         OSError: the file does not exist, or is unreadable.
-        ValueError: it is of another kind, or is damaged. The message is a clause, and the caller names
-            the file.
+        ValueError: it is of another kind, or is damaged. The message is a clause; the caller names the file.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            size, whole = path.stat().st_size, sum(part.file_size for part in archive.infolist())
-            if whole > max(_MOST, _DENSEST * size):
-                raise ValueError(f"{size:,} bytes would become {whole:,}")
-            parts = {name: archive.read(name) for name in archive.namelist()}
-        about = from_json(json.loads(parts.pop(f"{kind}.json")))
-        if not isinstance(about, dict):
-            raise ValueError("its text is no dictionary")
-        return about, {
-            name.removesuffix(".npy"): np.lib.format.read_array(io.BytesIO(part), allow_pickle=False)
-            for name, part in parts.items()
-        }
-    except OSError:
-        raise
-    except Exception as error:  # a file may hold anything
-        raise ValueError(f"it is damaged, or is no {kind} of fedbandit_jax ({error})") from error
+    with open(path, "rb") as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                size, whole = os.fstat(file.fileno()).st_size, sum(part.file_size for part in archive.infolist())
+                if whole > max(_MOST, _DENSEST * size):
+                    raise ValueError(f"{size:,} bytes would become {whole:,}")
+                parts = {name: archive.read(name) for name in archive.namelist()}
+            about = from_json(json.loads(parts.pop(f"{kind}.json")))
+            if not isinstance(about, dict):
+                raise ValueError("its text is no dictionary")
+            return about, {
+                name.removesuffix(".npy"): np.lib.format.read_array(io.BytesIO(part), allow_pickle=False)
+                for name, part in parts.items()
+            }
+        except Exception as error:  # a file may hold anything, and its unpacking raises OSError, too
+            raise ValueError(f"it is damaged, or is no {kind} of fedbandit_jax ({error})") from error
 
 
 def in_json(value: Any) -> Any:

@@ -21,7 +21,7 @@ from fedbandit_jax.core.validate import BadType, BadValue
 LARGEST = 1e100  # keeps squares and sums finite
 CODES = (-99.0, -999.0, -9999.0, -99999.0)  # common codes of missing values
 GAPS = ("", "-", "?", "NA", "N/A", "nan", "NaN", "null")  # texts of missing values, also in a frame
-NO_GAPS = "must have no missing values: `missing` set to {} leaves out such rows, an empty `missing` reads all as text"
+NO_GAPS = "must have no missing values: set `missing` to {} to leave out such rows, or to nothing to read all as text"
 MUST = dict(
     numbers="numbers, or yes and no",
     times="numbers or dates as 2025-01-31",

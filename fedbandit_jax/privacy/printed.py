@@ -73,7 +73,9 @@ def check_std(std: Std) -> None:
 
 
 def std_of(std: Std, need: Requirement) -> float | None:
-    """Returns the standard deviation that `std` is for this use, or None for the least noise."""
+    """Returns the standard deviation that `std` is for this use, or None for the least noise; checks `need.pure`."""
+    if not 0 <= need.pure < need.budget.epsilon:
+        raise BadValue("pure", f"must leave some of epsilon = {need.budget.epsilon:g} for the releases", need.pure)
     rule = PRINTED[std] if isinstance(std, str) else std
     number = rule(need) if callable(rule) else rule
     return None if number is None else validate.within("std", validate.positive("std", number), *RANGE)

@@ -21,7 +21,7 @@ from fedbandit_jax.engine.checkpoint import Checkpoints, Progress
 from fedbandit_jax.engine.curves import RoundTally
 from fedbandit_jax.report.result import Result
 
-# A checkpoint by itself. That every bit of an archive counts, `report/test_files.py` asks.
+# A checkpoint by itself. `report/test_files.py` asks that damaged archives are refused.
 
 
 def progress(k=0, value=0.0, layout="3 pieces", **arrays):

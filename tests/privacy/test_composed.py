@@ -136,6 +136,7 @@ def test_returning_users_are_said_to_return():
     assert len({one.unit for one in found}) == len(asked)
     assert ["up to 3 times" in one.unit for one in found] == [False, True, True, False, True]
     assert found[1].noise_std == pytest.approx(3 * found[0].noise_std, rel=1e-6)
+    assert "who comes when, and how often" in found[1].not_covered
     assert federated().certificate(SPEC, HORIZON) == found[3]
 
 

@@ -210,6 +210,8 @@ class RingSum:
         if not struct.is_sealed(self.noise):
             own = type(self.noise).__name__
             return no_privacy(f"{own} is of the caller's own making, and nothing is proved of it")
+        if unit is not None and not (struct.is_sealed(unit) and all(type(n) is int and n >= 1 for n in unit.bounds)):
+            return no_privacy(f"bounds of contributions must be integers >= 1, got {unit}")
         if unit is not None and (unit.most > 1 or unit.counts > 1):
             return no_privacy(f"nothing is proved of users in sums of arms who contribute {unit.sentence}")
         if not any(self.noise.width(k) for k in range(len(self.users))):

@@ -4,7 +4,7 @@
 """
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.validate import BadType, BadValue
+from fedbandit_jax.core.validate import BadType
 from fedbandit_jax.privacy import releases
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.tails import check_delta
@@ -56,8 +56,6 @@ def tags(trust: Model, release: str | releases.Make) -> Tags:
 
 def calibrate(need: Requirement, trust: Model, std: float | None) -> Trust:
     """Returns the bound model for `need`, with noise of this `std`; None: the least that gives the budget."""
-    if not 0 <= need.pure < need.budget.epsilon:
-        raise BadValue("pure", f"must leave some of epsilon = {need.budget.epsilon:g} for the releases", need.pure)
     bound = (trust if isinstance(trust, GaussianTrust) else find(trust)).calibrate(need, std)
     check_delta(need.budget.delta, bound.missing(need))
     return bound

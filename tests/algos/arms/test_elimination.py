@@ -241,3 +241,23 @@ def test_the_budget_is_for_all_sums_of_one_user(kind, share):
     assert "up to 16 times at all silos together" in anywhere.unit
     for unit in (USERS(17, 1), USERS(16, per_batch=2), USERS(16, per_batch=1, silos=5)):
         assert certify(replace(bound, unit=unit)).claim == "none"
+
+
+def test_few_rewards_make_wide_radii():
+    """Interval of m rewards of l users: l / m times as wide; and infinite without any reward."""
+    bound = fb.algos.DistDPSE(400.0, unit=USERS(2, 1)).bind(SPEC, 95)
+    bound = replace(bound, radius=np.full_like(bound.radius, 0.1))
+    state, conclude = bound.init(None, SPEC), jax.jit(bound.conclude)
+
+    def kept(sums, entered, active=(True, True, True)):
+        steps = int(np.asarray(bound.protocol.steps)[2])  # of the batch of 8 users
+        collected = wide.Wide(jnp.zeros(3, jnp.uint32), jnp.asarray(np.multiply(sums, steps).astype(np.uint32)))
+        given = jnp.int32(2), state._replace(active=jnp.array(active)), collected, jnp.asarray(entered, jnp.int32)
+        after, _ = conclude(jax.random.key(0), *given)
+        return np.asarray(after.active).tolist()
+
+    assert kept([0, 4, 8], [8, 8, 8]) == [False, False, True]
+    assert kept([0, 2, 2], [8, 4, 2]) == [False, True, True]  # 0 + 0.1, 0.5 + 0.2 and 1 - 0.4
+    assert kept([0, 4, 8], [0, 8, 8]) == [True, False, True]
+    # the noise of an arm that was dropped brings it not back, and is no best that others must reach
+    assert kept([0, 6, 8], [8, 8, 8], (True, True, False)) == [False, True, False]
