@@ -264,3 +264,10 @@ def test_a_mechanism_has_the_noise_of_its_calibration(trust):
     same = dict(release=asked.release, moves_sq=2.0, rounding=asked.rounding)
     assert dataclasses.replace(alone.requirement, **same) == asked
     assert bound.trust.sum_std() == pytest.approx(alone.model.sum_std(), rel=1e-3)
+
+
+@pytest.mark.parametrize("std", [None, "theorem_5_1"])
+@pytest.mark.parametrize("pure", [-0.1, 1.0, 50.0])
+def test_a_schedule_leaves_some_of_epsilon(std, pure):
+    with refused("pure", pure):
+        Mechanism(Budget(1.0, 1e-5), std=std).bind(BoundStatistic(3), n_agents=4, n_syncs=4, pure=pure)
