@@ -54,9 +54,7 @@ def test_only_what_is_missing_is_computed(tmp_path, computed, monkeypatch):
     files = list(tmp_path.rglob("*.npz"))
     assert {path.name for path in files} == {"seeds_0-2.npz", "seeds_2-3.npz", "seeds_1-2.npz"}
     for path in files:
-        content = bytearray(path.read_bytes())
-        content[len(content) // 2] ^= 1
-        path.write_bytes(content)
+        path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(ValueError, match="damaged"):
         sweep(tmp_path, seeds=2)
 
