@@ -102,6 +102,11 @@ def finished(app, exception):
         (Path(app.outdir) / "index.html").write_text('<meta http-equiv="refresh" content="0; url=docs/index.html">')
 
 
+def _is_field(member):
+    """Returns whether this is a field of a NamedTuple, which the class's docstring describes."""
+    return type(member).__name__ == "_tuplegetter"
+
+
 def setup(app):
     """Writes the reference, and reads pages from the root, where README and bench are."""
     app.srcdir = app.confdir.parent
@@ -109,6 +114,7 @@ def setup(app):
     target.write_text(f"API reference\n#############\n\n{members()}\n", encoding="utf-8")
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("autodoc-process-docstring", plain, priority=100)
+    app.connect("autodoc-skip-member", lambda app, what, name, member, *_: _is_field(member) or None)
     app.connect("doctree-read", coloured)
     app.connect("source-read", with_links)
     app.connect("build-finished", finished)
