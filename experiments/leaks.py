@@ -211,8 +211,8 @@ FLAWS = {  # file of controls -> words for its flaws
     "arms": "noise of sums of arms",
     "clusters": "noise and messages of clusters",
     "streams": "noise of users with a stream each",
-    "own": "parts that a user has written",
 }
+OWN = "parts that a user has written"  # controls whose names begin with "own"
 
 
 def audits(options: Size) -> list[Curve]:
@@ -228,7 +228,8 @@ def audits(options: Size) -> list[Curve]:
     for group, cases in command.cases().items():
         cases = options.pick([case for case in cases if case.name in ("DP-SE", "half the local noise")], cases, cases)
         for one in command.audited(group, cases):
-            words = flaws.get(one.name) or next(words for name, words in GROUPS.items() if re.search(name, one.name))
+            words = OWN if one.name.startswith("own ") else flaws.get(one.name)
+            words = words or next(words for name, words in GROUPS.items() if re.search(name, one.name))
             note, panel = "; ".join(one.reasons), f"{group}: {words}"
             curves.append(Curve(panel, one.name, [one.epsilon], [one.epsilon_lower], note=note))
     return curves
@@ -260,7 +261,7 @@ def draw_audits(curves: list[Curve]) -> Picture:
     most = sorted(value for value, n in proved.items() if n > 2)  # the same for several: all that the runs can prove
 
     def of_flawed(ax: Axes) -> None:
-        strips(ax, curves, CONTROLS, FLAWS.values())
+        strips(ax, curves, CONTROLS, [*FLAWS.values(), OWN])
         for value in most:
             ax.axvline(value, color="0.6", linestyle=":", zorder=0, label="(b): the most that so many runs can show")
 
