@@ -26,8 +26,8 @@ class Released(NamedTuple):
         bias: sum of x y over the same users, plus noise.
         count: number of users in these sums. It excludes dropped contributions of returning users. It includes unsent
             sums of silos, and pending rewards.
-        std: standard deviation of the noise on the diagonal of `gram`, and a bound for `bias`. With drop-outs it is a
-            bound for both, since absent silos add no noise.
+        std: standard deviation of the noise on the diagonal of `gram`. On `bias` it is at most `NoiseLaw.bias_scale`
+            times that. With drop-outs both are bounds, since absent silos add no noise.
     """
 
     gram: Float[Array, "d d"]
@@ -55,6 +55,12 @@ class NoiseLaw(NamedTuple):
     dim: int
     stds: Float[np.ndarray, " S"]
     mechanism: Any = None
+
+    @property
+    def bias_scale(self) -> float:
+        """A bound on the noise on `bias`, in units of `stds`: the statistic's `gram_scale`, or 1 if that is less."""
+        statistic = getattr(self.mechanism, "statistic", None)
+        return 1.0 if statistic is None else max(1.0, statistic.bounds.gram_scale)
 
 
 class Policy:

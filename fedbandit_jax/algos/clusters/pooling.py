@@ -27,7 +27,7 @@ class UserReleases(NamedTuple):
     bias: Float[Array, "n d"]  # U of each user, plus noise
     count: Float[Array, " n"]  # rounds in these sums  # pyright: ignore[reportIncompatibleMethodOverride]
     std: Float[Array, ""]  # standard deviation of the noise on the diagonal of `gram`
-    bias_std: Float[Array, ""]  # standard deviation of the noise on `bias`, at most `std`
+    bias_std: Float[Array, ""]  # standard deviation of the noise on `bias`
 
 
 class Grouping:

@@ -66,6 +66,7 @@ def theory(of: Exploration, regularizer: str, law: NoiseLaw) -> tuple[float, Wid
         ValueError: if the width does not fit float32.
     """
     bound_cov, bound_bias = noise_bounds(float(law.stds.max(initial=0)), law.dim, len(law.stds), of.failure)
+    bound_bias *= law.bias_scale
     if regularizer == "shift":
         lam = max(of.least, 2 * bound_cov)
         floor, spread, ceiling, ridge = lam - bound_cov, 1.0, lam + bound_cov, lam - bound_cov
@@ -86,9 +87,9 @@ class KnownNoise:
     c_i = e_i + p_i. P and C have the eigenvalues p_i and c_i, and the eigenvectors of W. So V = lambda I + W + P has
     eigenvalues v_i = lambda + c_i. Then theta - theta* = V^-1 (eta + (n - N theta*) - (lambda I + P) theta*):
 
-    - n - N theta* is Gaussian with covariance at most s_k^2 (I + (||theta*||^2 I + theta* theta*') / 2). Prefix k has
-      the standard deviation s_k. With probability 1 - failure/2 the norm is at most q_k, a Chernoff quantile, at all k.
-      So its V^-1 norm is at most q_k / sqrt(v_1);
+    - n - N theta* is Gaussian with covariance at most s_k^2 (c^2 I + (||theta*||^2 I + theta* theta*') / 2). Prefix k
+      has the standard deviation s_k on W, and at most c s_k on U. With probability 1 - failure/2 the norm is at most
+      q_k, a Chernoff quantile, at all k. So its V^-1 norm is at most q_k / sqrt(v_1);
     - P and W commute: ||(lambda I + P) theta*||_{V^-1} <= S max_i (lambda + p_i) / sqrt(v_i);
     - G <= W + Sigma_k I <= C + Sigma_k I with probability 1 - failure. Sigma_k is Sigma_N of prefix k. Hence V >= a (G
       + rho I) with a = min(1, v_1 / (c_1 + Sigma_k + rho)). So eta costs R / sqrt(a) times the self-normalised bound of
@@ -128,8 +129,8 @@ def known_noise(of: Exploration, regularizer: str, law: NoiseLaw) -> tuple[float
     """Returns lambda and the width before the first synchronisation, and the rule after it; raises as `theory`."""
     _, d, stds, _ = law
     norm, _ = noise_bounds(1.0, d, len(stds), of.failure)
-    weights = np.full(d, 1 + of.theta_norm**2 / 2)
-    weights[0] = 1 + of.theta_norm**2
+    weights = np.full(d, law.bias_scale**2 + of.theta_norm**2 / 2)
+    weights[0] = law.bias_scale**2 + of.theta_norm**2
     worst = float(norm * stds.max(initial=0))
     ridge = max(of.least, worst)
     # lambda >= rho, so that the bound of ridge rho on eta also holds before the first synchronisation

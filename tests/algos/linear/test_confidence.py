@@ -1,5 +1,6 @@
 """The widths are valid: noise bounds and confidence sets cover as often as they promise."""
 
+import dataclasses
 import math
 
 import jax
@@ -56,6 +57,39 @@ def test_coverage(regularizer, confidence, n, rank):
         assert np.quantile(distance / beta, 0.99) > 0.5
         _, theory = built("theory", agents, D, np.full(1, STD), failure, 0.5, 1.0, 1.0, regularizer)
         assert np.mean(beta) < 0.4 * theory(np.float32(n / agents))
+
+
+@dataclasses.dataclass(frozen=True)
+class Quarter(fb.privacy.Statistic):
+    """Ridge regression in units of a quarter, so that x x' may be scaled up."""
+
+    max_weight, responses = 0.25, (0.0, 0.25)
+
+    def contribution(self, x, y, seen):
+        return 0.25, 0.25 * y
+
+
+@pytest.mark.parametrize("gram_scale", [0.5, 1.0, 4.0])
+def test_noise_on_the_bias(gram_scale):
+    """The mechanism's noise stays within q_k and Sigma_n as often as promised, also if x x' has less of it than x y."""
+    env = fb.envs.sphere(n_agents=3, n_arms=4, dim=D, rewards="bernoulli")
+    privacy = fb.privacy.Mechanism(
+        fb.privacy.Budget(1.0, 1e-6), "input_perturbation", statistic=Quarter(gram_scale=gram_scale)
+    )
+    bound = fb.algos.Federated(schedule=5, privacy=privacy).bind(env.spec, horizon=5)
+    mechanism, runs = bound.mechanism, 20_000
+    keys = jax.random.split(jax.random.key(0), runs)
+    noise = jax.vmap(lambda key: mechanism.statistic.unpack(mechanism.trust.noise(key, mechanism.row_size)))(keys)
+    noise, theta = np.asarray(noise), np.eye(D)[0]
+    law = fb.NoiseLaw(3, D, np.float64(bound.stds[:1]), mechanism)
+    policy = fb.algos.UCB(failure=0.2)
+    _, _, rule = widths.known_noise(policy, "project", law)
+    moved = np.linalg.norm(noise[..., -1] - noise[..., :-1] @ theta, axis=1)
+    assert (moved > rule.vector * law.stds[0]).mean() <= policy.failure / 2
+    lam, width = widths.theory(policy, "shift", law)
+    cov, _ = widths.noise_bounds(law.stds[0], D, 1, policy.failure)
+    of_bias = (float(width.offset) - math.sqrt(lam + cov)) * math.sqrt(lam - cov)  # Sigma_n
+    assert (np.linalg.norm(noise[..., -1], axis=1) > of_bias).mean() <= policy.failure / 2
 
 
 def test_chi_square_quantile():
