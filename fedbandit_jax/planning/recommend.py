@@ -199,7 +199,7 @@ def _best(ranked: list[Candidate], most: int) -> list[Candidate]:
 def _quietest(able: list[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
     """Keeps the candidates under the trust model with the least noise, and excludes the others.
 
-    All trust models have the same policies, and no policy gains by noise. (Users' own streams have other noise.)
+    All trust models have the same policies, and noise is taken to help none. (Users' own streams have other noise.)
     """
     noise: dict[str, float] = {}
     for one in able:
