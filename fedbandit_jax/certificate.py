@@ -20,8 +20,8 @@ from fedbandit_jax.core.printed import Printed
 
 # meaning of a requested epsilon in these notions
 FORMULAS = {
-    "Renyi DP": "alpha epsilon^2 / 2 being the leading term, and the row Renyi curve the proved bound",
-    "zCDP": "rho = epsilon^2 / 2 being the leading term, and the row zCDP the proved bound",
+    "Renyi DP": "leading term alpha epsilon^2 / 2, proved bound in the line Renyi curve",
+    "zCDP": "leading term rho = epsilon^2 / 2, proved bound in the line zCDP",
 }
 # Parties that users must trust, from the strictest to the loosest; "own" is a user-defined trust model.
 PARTIES = ("nobody", "silo", "shuffler", "secagg", "server", "own", "")
@@ -31,9 +31,13 @@ CLAIMS: tuple[Claim, ...] = get_args(Claim)
 
 
 BEYOND = (  # for every protocol: raw data kept in a result, and the choice of its configuration
-    "what a simulator keeps: the key of all noise, curves, records, status bits, decoding failures, sha256 of data",
+    "data that the simulator keeps: the key of all noise, curves, records, status bits, decoding failures, sha256 of "
+    "data",
     "tuning by a sweep or fb.plan, itself a release",
 )
+
+
+PASSES = "; for data that pass the mechanism: "  # between the reasons of raw-data accesses and of the mechanism
 
 
 class Raw(NamedTuple):
@@ -151,11 +155,11 @@ class Certificate(Printed):
         voided = [leak for leak in leaks if leak.claim == "none"]
         why = "; ".join(leak.why for leak in voided or leaks)
         if self.reason:
-            why += f"; for what passes the mechanism: {self.reason}"
+            why += f"{PASSES}{self.reason}"
         return dataclasses.replace(
             self,
             claim=claim,
-            adjacency=self.adjacency + ", all other users' actions being held fixed" * (claim == "as_printed"),
+            adjacency=self.adjacency + ", with the actions of all other users fixed" * (claim == "as_printed"),
             reason=why if voided or claim != "none" else self.reason,
             epsilon_exact=math.inf if voided and self.epsilon is not None else self.epsilon_exact,
             not_covered=(*(leak.seen for leak in leaks), *self.not_covered),
@@ -170,8 +174,8 @@ class Certificate(Printed):
         validate.integer("n_visits", n_visits, at_least=1, at_most=math.inf)
         if self.claim == "none" or not self.delta or self.delta < 1 / n_visits:
             return self
-        weak = f"delta = {self.delta:g} is not below 1 / {n_visits:,} visits of users: it allows some to be exposed"
-        return dataclasses.replace(self, warning=weak)
+        weak = f"delta = {self.delta:g} is not below 1 / {n_visits:,} visits of users"
+        return dataclasses.replace(self, warning=f"{weak}, so it permits full disclosure of a user")
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as JSON data: lists for tuples, and the word Infinity for an infinite epsilon."""
@@ -227,11 +231,11 @@ class Certificate(Printed):
         """Returns the lines of `print(certificate)`, as pairs of a name and a text."""
         rows = [("claim", f"{self.claim}: {self.reason}")]
         if self.epsilon is not None:
-            of = f"{self.releases}" + (f" of a {self.release}" if self.release else "")
+            of = f"{self.releases}" + (f" by {self.release}" if self.release else "")
             if self.sensitivity and self.noise_std:
                 share = self.sensitivity / self.noise_std
-                of += f"; one unit moves them by at most {self.sensitivity:.4g} in l2 norm, {share:.4g} of the noise"
-            but, least = (" but for the tails", "in truth") if self.notion == "pure DP" else ("", "at least")
+                of += f"; one unit moves them by at most {self.sensitivity:.4g} in l2 norm, {share:.4g} times the noise"
+            but, least = (" apart from the tails", "in truth") if self.notion == "pure DP" else ("", "at least")
             noisy = self.releases != 0  # without releases there is no noise
             rows += [
                 (
@@ -262,9 +266,9 @@ class Certificate(Printed):
         if self.zcdp:
             rows.append(("zCDP", f"rho = {_number(self.zcdp[0])} (xi = {self.zcdp[1]:.3g} included)"))
         if self.visits:
-            each = (f"{n}: epsilon = {_number(proved)} (advanced composition {_number(advanced)})"
+            each = (f"{n} have epsilon = {_number(proved)} (advanced composition {_number(advanced)})"
                     for n, _, proved, advanced in self.visits)  # fmt: skip
-            apart = f"at delta = {self.visits[0][1]:g}, each in another sum (visits that share one are not covered)"
+            apart = f"at delta = {self.visits[0][1]:g}, of visits in different sums (visits in one sum are not covered)"
             rows.append(("visits", f"{apart}: {'; '.join(each)}"))
         if self.bits_per_user:
             rows.append(("a user sends", f"{_number(self.bits_per_user[0])} to {_number(self.bits_per_user[1])} bits"))

@@ -28,7 +28,7 @@ READS_NOTHING = Certificate(
     smallest_delta=0.0,
     accountant="no reward and no feature is read",
     releases=0,
-    not_covered=("a user's own recommendation, seen by that user alone", *BEYOND),
+    not_covered=("a user's own recommendation, which only that user sees", *BEYOND),
 )
 
 

@@ -95,7 +95,7 @@ class BoundMechanism:
     def objection(self, spec: Any) -> str:
         """Returns why the mechanism is bound for another environment; "" if it is for `spec`."""
         if self.n_agents != spec.n_agents:
-            return f"the mechanism is bound for {self.n_agents} silos, there are {spec.n_agents}"
+            return f"the mechanism is bound for {self.n_agents} silos, and there are {spec.n_agents}"
         return ""
 
     @property
@@ -186,21 +186,21 @@ class NoRelease(BoundMechanism):
     @override
     def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
         if np.any(timing.pure):
-            return no_privacy("nothing is released, so that nobody may ask for a release, and this schedule does")
+            return no_privacy("nothing is released, so no silo may ask for a release, but this schedule asks")
         return Certificate(
             claim="certified",
-            reason="nothing is released: no synchronisation before the horizon",
+            reason="nothing is released, because the horizon ends before the first synchronisation",
             not_covered=NOT_COVERED,
         )
 
 
-WHO_IS_AWAY = "which silos miss which synchronisation"  # if silos drop out
-WHEN_IT_COMES = "when a reward arrives, which must be independent of it"  # if rewards are delayed
-WHO_COMES = "who comes when, and how often"  # if users are told apart
+ABSENCES = "the synchronisations that each silo misses"  # if silos drop out
+ARRIVAL_TIMES = "arrival times of delayed rewards, which must be independent of the rewards"
+VISIT_TIMES = "the times and the number of each user's visits"  # if users are identified
 MOST_USERS = 2**30  # added up before `absorb` or `step`
 NOT_COVERED = (
     "the number of users, which is public",
-    "a user's own recommendation, seen by that user alone",
+    "a user's own recommendation, which only that user sees",
     *BEYOND,
     "floating-point attacks",
 )

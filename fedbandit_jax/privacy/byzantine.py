@@ -282,12 +282,12 @@ class RobustMechanism(NoisyMechanism):
     @override
     def _why(self, timing: Timing) -> Iterator[str]:
         yield from super()._why(timing)
-        yield f"the server's rule {self.server.aggregate!r} for single noised messages is post-processing of them"
+        yield f"the server's rule {self.server.aggregate!r} is post-processing of noised messages"
 
     @override
     def _objection(self, timing: Timing, batch: int | None) -> str:
         if not struct.is_sealed(self.server):
-            return f"{type(self.server).__name__} is a server of its own"
+            return f"{type(self.server).__name__} is a user-defined server"
         return super()._objection(timing, batch)
 
 

@@ -16,7 +16,7 @@ from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 NONSENSE = ArithmeticError, AttributeError, LookupError, TypeError, ValueError  # raised by proofs of impossible fields
 
 # where `Spec.of_rows` says that there is one
-OF_A_TABLE = "the people in the table, of whose rows users are made, and which of them comes when"
+OF_A_TABLE = "the people whose rows are in the table, and the times at which they appear"
 
 
 def certificate_of(bound: Any, spec: Any, horizon: int) -> Certificate:
@@ -41,8 +41,8 @@ def certify(bound: Any) -> Certificate:
     if not struct.is_sealed(bound):
         name = type(bound).__name__
         nothing = no_privacy(
-            f"{name} is a user-defined algorithm with raw rewards; for silos, write an fb.Policy, which is given "
-            "released statistics only, to have it certified"
+            f"{name} is a user-defined algorithm that sees raw rewards; to have one certified, write an fb.Policy, "
+            "which sees released statistics only"
         )
         return dataclasses.replace(nothing, user_defined=(f"algorithm: {name}",))
     strange = struct.strange(bound)
@@ -62,7 +62,7 @@ def certify(bound: Any) -> Certificate:
     if found.epsilon is not None or noisy:
         found = dataclasses.replace(found, user_defined=tuple(dict.fromkeys(struct.user_defined(bound))))
     if found.claim != "none" and strange:
-        return _nothing(f"nothing is proved of {strange}, which is not the package's own", found)
+        return _nothing(f"nothing is proved of {strange}, which is not from this package", found)
     if found.claim == "none" or not noisy or (struct.shipped(bound) and not mechanism.has_own_parts):
         return found
     wrong = behaviour.fault(mechanism)

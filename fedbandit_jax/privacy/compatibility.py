@@ -21,8 +21,8 @@ release of sums over batches | noise of users | users report once | release='inp
 noise in sums of silos | several budgets | one noise protects the users of all silos | trust='silo_local', or one budget
 users at several silos | several budgets | such a user has no single budget | silos=1, or one budget
 users counted together | recipe of single senders | each sender counts alone | a number of silos
-users counted together | silos that drop out | silos that are away do not hear of visits | a number of silos
-no privacy unit | users who return | what is protected must be said | unit='visit', or fb.privacy.Users(visits=r)
+users counted together | silos that drop out | absent silos do not learn of visits | a number of silos
+no privacy unit | users who return | the protected data must be named | unit='visit', or fb.privacy.Users(visits=r)
 other statistic | noise for (x y, x x') | the noise is for (x y, x x') only | fb.privacy.Linear(), or trust='silo_local'
 centred statistic | no constant feature | without an intercept means do not move by 1/2 | centred=False
 noise for equal batches | unequal batches | the noise is for one size | fb.schedules.Every, or trust='silo_local'
@@ -34,7 +34,7 @@ dp20 trigger | policy without rho_max | the trigger needs it | fb.algos.LogDetUC
 dp20 trigger | agents at their own pace | agents have no common V | trigger='he22'
 learning in a batch | noise of users | a silo sees no raw statistics | learns_in_batch=False, or trust='silo_local'
 learning in a batch | weighted statistic | policies learn from x and y in a batch | learns_in_batch=False
-learning in a batch | silos that drop out | silos would know what others do not | learns_in_batch=False
+learning in a batch | silos that drop out | absent silos would lack data that others have | learns_in_batch=False
 learning in a batch | server shown silos | silos send sums and no estimates | learns_in_batch=False
 policy without a matrix | learning in a batch | agents update the policy's matrix | fb.algos.UCB
 long batch | learning in a batch | float32 bears 1,000 updates of rank one | a shorter batch
@@ -50,19 +50,19 @@ theta_norm = 0 | width of known noise | the width is for theta of a known norm |
 width that is not theory's | a model for each user | the width is for sums of all users | confidence='theory'
 noise of every silo | silos that drop out | the noise needs the share of every silo | trust='secagg' or 'central'
 dropouts > 0 | noise without spare shares | every silo's share is needed | dropouts=0, or trust='secagg'
-adaptive schedule | silos that drop out | silos that are away cannot ask | fb.schedules.Geometric
+adaptive schedule | silos that drop out | absent silos cannot ask | fb.schedules.Geometric
 batch in several messages | silos that drop out | later sums would lack a message | release='input_perturbation'
 algorithm that waits for all silos | silos that drop out | the algorithm would wait for ever | fb.algos.Federated
 algorithm that needs rewards at once | late rewards | the algorithm has no place for them | fb.algos.Federated
 noise that hides silos | server shown silos | the server must see every message, with equal noise | trust='silo_local'
 several budgets | server shown silos | messages must have equal noise | one budget
-adaptive schedule | server shown silos | a silo that lies may ask whenever it likes | fb.schedules.Geometric
+adaptive schedule | server shown silos | a lying silo may ask at any time | fb.schedules.Geometric
 policy of all users | server shown silos | the policy needs plain sums | fb.algos.UCB
 server shown silos | silos that drop out | a robust centre needs all messages | aggregate='sum' and liars=None
-noise in sums of silos | recipe of single senders | everybody sends alone | trust='silo_local'
+noise in sums of silos | recipe of single senders | each sender sends alone | trust='silo_local'
 several budgets | recipe of single senders | all senders have one mechanism | one budget
 several budgets | cliques of agents | all agents have one mechanism | one budget
-unit of returning users | cliques of agents | nobody's visits are left out | unit='visit'
+unit of returning users | cliques of agents | no visits are left out | unit='visit'
 schedule that reads users | stream of every user | all streams are released at public times | fb.schedules.Geometric
 schedule that spends budget | stream of every user | all streams are released at public times | fb.schedules.Geometric
 unit of returning users | one arm at a time | the radii count every user of a batch | unit=None

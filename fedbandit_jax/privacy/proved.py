@@ -17,11 +17,11 @@ from fedbandit_jax.core import struct
 from fedbandit_jax.privacy import compatibility, releases, tails
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.bound import (
+    ABSENCES,
+    ARRIVAL_TIMES,
     MOST_USERS,
     NOT_COVERED,
-    WHEN_IT_COMES,
-    WHO_COMES,
-    WHO_IS_AWAY,
+    VISIT_TIMES,
     BoundMechanism,
     Timing,
 )
@@ -145,8 +145,8 @@ class ProvedMechanism(BoundMechanism):
         gives = f"the noise gives epsilon = {proof.epsilon:.4g} at delta = {budget.delta:g}"
         reason = coarse
         if not bounded:
-            within = f"in the range of {self.statistic.rule!r}"
-            reason = f"rewards enter unclipped, so no sensitivity bound holds; were they {within}, {gives}"
+            within = f"within the range of {self.statistic.rule!r}"
+            reason = f"rewards enter unclipped, so no bound on the sensitivity holds; {within} {gives}"
         elif not smallest < budget.delta:
             reason = tails.sentence(smallest, largest, budget.delta)
         elif not proof.epsilon <= budget.epsilon:
@@ -178,9 +178,9 @@ class ProvedMechanism(BoundMechanism):
             schedule=timing.sentence + (f" (epsilon = {self._pure(timing):g})" if self._pure(timing) else ""),
             not_covered=(
                 *worst.assumes,
-                *[WHO_COMES] * self.enforced,
-                *[WHEN_IT_COMES] * self.statistic.late,
-                *[WHO_IS_AWAY] * self.statistic.drops,
+                *[VISIT_TIMES] * self.enforced,
+                *[ARRIVAL_TIMES] * self.statistic.late,
+                *[ABSENCES] * self.statistic.drops,
                 *NOT_COVERED,
                 *["contexts, which are fixed and public"] * fixed,
             ),
@@ -188,43 +188,45 @@ class ProvedMechanism(BoundMechanism):
 
     def _there(self) -> str:
         f = self.trust.dropouts if self.trust.away == "few" else 0
-        return f", {self.n_agents - f} of {self.n_agents} of which are there" if f else ""
+        return f", with {self.n_agents - f} of {self.n_agents} silos present" if f else ""
 
     def _on_gram(self) -> str:
         scale, off = 1 / self.statistic.bounds.gram_scale, "1 / sqrt 2 of it off the diagonal"
         if self.trust.joint_matrix:
-            return f", {scale:g} times that on x x'" if scale != 1 else ""
-        return f", {scale:g} times that on x x', {off}" if scale != 1 else f", {off} of x x'"
+            return f", {scale:g} times as large on x x'" if scale != 1 else ""
+        return f", {scale:g} times as large on x x', {off}" if scale != 1 else f", {off} of x x'"
 
     def _why(self, timing: Timing) -> Iterator[str]:
-        yield "noise of known law is on every statistic that leaves the mechanism"
+        yield "every statistic that leaves the mechanism has noise of a known distribution"
         rule, one = self.statistic.rule, self.statistic.bounds
         if not is_plain(rule):
-            bounds = f"weights up to {one.weight:g}, responses up to {one.response:g}"
-            yield f"what a user adds is {rule!r}: {bounds}"
+            bounds = f"weights up to {one.weight:g} and responses up to {one.response:g}"
+            yield f"each user adds {rule!r}, with {bounds}"
         if not struct.is_sealed(rule):
-            yield "whose code is the caller's, called for one user at a time and clipped to these bounds"
+            yield "this statistic is user-defined: its code sees one user at a time, and its values are clipped"
         if self.statistic.late:
-            yield "a reward that comes late enters the batch in which it arrives"
+            yield "a delayed reward enters the batch in which it arrives"
         if self.statistic.drops:
-            few = f"up to {self.trust.dropouts} of {self.n_agents} silos, or nothing is released"
-            who = few if self.trust.away == "few" else "any silos"
-            late = "sent with their next message" if self.resends else "lost"
-            yield f"a synchronisation may be missed by {who}, whatever users do, and what they have not sent is {late}"
+            few = self.trust.away == "few"
+            who = f"up to {self.trust.dropouts} of {self.n_agents} silos" if few else "any silos"
+            yield f"{who} may miss a synchronisation, independently of users' data"
+            if few:
+                yield "nothing is released if more silos are missing"
+            yield "a silo adds unsent sums to its next message" if self.resends else "sums of missing silos are lost"
         if self._pure(timing):
-            yield "each silo's private tests of its own users are charged"
+            yield "epsilon includes each silo's private tests of its own users"
         if isinstance(self.trust, BoundGaussian):
-            yield "who adds it, and who sees what, is as the caller's own trust model says"
+            yield "the user-defined trust model says which party adds the noise and what each party sees"
 
     def _objection(self, timing: Timing, batch: int | None) -> str:
         release, model = self.release, type(self.trust)
         if not struct.is_sealed(release):
-            return f"{type(release).__name__} was put in after binding, which checks what a release does"
+            return f"{type(release).__name__} was put in after binding, which checks a release"
         size = getattr(release, "size", release.n_syncs)  # of states, which keep the noise
         if not size >= release.n_syncs:
-            return f"{type(release).__name__} keeps {size} synchronisations, of {release.n_syncs}"
+            return f"{type(release).__name__} keeps {size} of {release.n_syncs} synchronisations"
         if not struct.is_sealed(self.trust):
-            return f"{model.__name__} is a trust model of its own, and its code is not proved"
+            return f"{model.__name__} is a user-defined trust model, and its code is not proved"
         one = self.statistic
         if wrong := one.objection() or compatibility.objection(self.tags | timing.tags):
             return wrong
@@ -237,21 +239,21 @@ class ProvedMechanism(BoundMechanism):
         if not struct.is_sealed(self.users) or not all(type(n) is int and n >= 1 for n in self.users.bounds):
             return f"bounds of contributions must be integers >= 1, got {self.users}"
         if self.users.visits % self.users.most:
-            return f"the most contributions to a batch must divide those of a user, got {self.users}"
+            return f"per_batch must divide visits, got {self.users}"
         if self.enforced and not one.n_users:
-            return "users are not told apart, so that nobody can be left out"
+            return "users are not identified, so their contributions cannot be left out"
         if self.enforced and self.users.reach < one.silos:
-            return f"users come to up to {one.silos} silos, and the bounds are for {self.users.silos}"
+            return f"users visit up to {one.silos} silos, and the bounds are for {self.users.silos}"
         if self.together and (one.drops or self.n_agents < one.silos):
-            return f"users come to up to {one.silos} silos, which do not count together"
+            return f"users visit up to {one.silos} silos, which do not count together"
         if self.enforced and self.users.silos == TOGETHER and not self.together:
-            return "silos are said to count together, and do not"
+            return "the bounds are for silos that count together, and these do not"
         if one.n_users and not self.enforced and self.users != ONCE:
-            return "users return, and nobody leaves out what one of them contributes beyond the bounds"
+            return "users return, and no silo leaves out contributions beyond the bounds"
         if not 0 <= self._pure(timing) < math.inf:
-            return "the schedule's tests have less noise than an epsilon can be computed for"
+            return "the schedule's tests have too little noise to compute an epsilon"
         if timing.n_agents not in (None, self.n_agents):
-            return f"the schedule tests {timing.n_agents} silos, there are {self.n_agents}"
+            return f"the schedule tests {timing.n_agents} silos, and there are {self.n_agents}"
         if model.batches != "any" and self.batch is None:
             return "it needs batches of known sizes"
         if model.batches == "fixed" and not timing.fixed:
@@ -264,14 +266,14 @@ class ProvedMechanism(BoundMechanism):
     def _unit(self) -> str:
         one = self.users
         if self.enforced:
-            who = "silos, which tell each other whose visits they admit," if self.together else "silos"
-            return f"one user: all their contributions, {one.sentence}; {who} leave out what is beyond"
+            who = "silos tell each other which visits they admit, and" if self.together else "silos"
+            return f"one user: all their contributions, {one.sentence}; {who} leave out contributions beyond that"
         if self.statistic.n_users:
-            only = "one interaction, i.e. what a user did in one round"
-            return f"{only}; users return in this environment, and nobody is protected in more rounds together"
+            only = "one interaction: the data of one user in one round"
+            return f"{only}; users return, and several rounds of one user are not protected together"
         if one == ONCE:
             return "one user with one visit: every arrival counts as a new user, as the environment declares"
-        return f"one user, who contributes {one.sentence}, as is promised: users are not told apart here"
+        return f"one user, who contributes {one.sentence}; this is a promise, because users are not identified"
 
     def _pure(self, timing: Timing) -> float:
         return float(self.users.together * np.max(timing.pure))

@@ -131,7 +131,7 @@ def sentence(smallest: float, epsilon: float, delta: float) -> str:
     if math.isinf(epsilon):
         return f"the far tails of the noise are never drawn, which costs more than delta = {delta:g}"
     return (
-        f"the far tails of the noise are never drawn, so that at epsilon = {epsilon:g} it gives no delta below "
+        f"the far tails of the noise are never drawn; so at epsilon = {epsilon:g} it gives no delta below "
         f"{smallest:.3g}, and {delta:g} was asked for"
     )
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fedbandit_jax.certificate import PAIRS, Certificate
+from fedbandit_jax.certificate import PAIRS, PASSES, Certificate
 from fedbandit_jax.report.result import Result
 from fedbandit_jax.report.tables import aligned, bases, doubts, mean_error, size, summary
 
@@ -126,7 +126,7 @@ def _guarantee(its: Certificate) -> tuple[str, str]:
         return ("no claim", its.reason) if its.user_defined else (NOT_PRIVATE, "")
     if its.claim == "certified":
         return "certified" if its.epsilon else UNIFORM, ""
-    why = its.reason.partition("; for what passes the mechanism")[0]
+    why = its.reason.partition(PASSES)[0]
     if its.claim == "as_printed":
         return "weaker", why
     if its.epsilon_exact is None or math.isinf(its.epsilon_exact):

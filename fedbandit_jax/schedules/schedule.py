@@ -50,7 +50,7 @@ class BoundSchedule:
     reads: ClassVar[str] = "nothing"
     """Which statistic of every agent's users in this epoch `requests` is handed: "nothing"; "log_det", the raw g_i; or
     "users", the sum of what `count` returned for them."""
-    sentence: ClassVar[str] = "of the caller's own"
+    sentence: ClassVar[str] = "user-defined"
     """The words by which a certificate describes the schedule."""
 
     def start(self, key: Key[Array, ""], floor: Float[Array, ""]) -> Any:

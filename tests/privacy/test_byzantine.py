@@ -157,7 +157,7 @@ def test_the_claim_is_that_of_every_silo():
     assert (one.claim, other.claim) == ("certified", "certified")
     assert (other.epsilon_exact, other.noise_std, other.trust) == (one.epsilon_exact, one.noise_std, one.trust)
     assert other.server_noise_std == pytest.approx(one.server_noise_std * cost("median", M, 9), rel=1e-6)
-    assert other.reason.endswith("the server's rule 'median' for single noised messages is post-processing of them")
+    assert other.reason.endswith("the server's rule 'median' is post-processing of noised messages")
     assert set(other.not_covered) - set(one.not_covered) == {"users of silos that lie"}
     assert certify(recipe(privacy=None).bind(ENV.spec, 20)).claim == "none"
     mechanism = median.mechanism
@@ -170,7 +170,7 @@ def test_the_claim_is_that_of_every_silo():
     for changes, words in (
         (dict(trust=Central(std=mechanism.trust.std[0])), "trust = 'Central' does not support aggregate"),
         (dict(epsilon=np.ones(M)), f"budget = {M} does not support aggregate"),
-        (dict(server=office), "Office is a server of its own"),
+        (dict(server=office), "Office is a user-defined server"),
         (dict(trust=dataclasses.replace(mechanism.trust, std=mechanism.trust.std / 2)), "gives epsilon = "),
     ):
         forged = certify(dataclasses.replace(median, mechanism=dataclasses.replace(mechanism, **changes)))

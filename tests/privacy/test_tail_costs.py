@@ -95,7 +95,7 @@ def test_smallest_delta_of_rewards():
         assert found.smallest_delta == tiny((1 + math.exp(found.epsilon_exact)) * LAPLACE_CUT)
         assert found.claim == "certified"
         said = dict(found.lines())
-        assert said["noise gives"] == "epsilon = 0.5 at delta = 0 but for the tails"
+        assert said["noise gives"] == "epsilon = 0.5 at delta = 0 apart from the tails"
         assert said["tails"] == f"noise lacks far tails, so delta is in truth {found.smallest_delta:.6g}"
     gaussian = fb.algos.DistCDPSE(0.5)
     bound = gaussian.bind(ARMS.spec, 1000)

@@ -11,7 +11,7 @@ from fedbandit_jax.certificate import no_privacy
 from fedbandit_jax.report.answer import answer, overview
 
 OPEN, FOREIGN = no_privacy("it adds no noise"), replace(no_privacy("its author says so"), user_defined=("Mine",))
-WEAK = proved(1.0, claim="as_printed", reason="actions are fixed; for what passes the mechanism: all is well")
+WEAK = proved(1.0, claim="as_printed", reason="actions are fixed; for data that pass the mechanism: all is well")
 FALSE, RAW = proved(1.0, claim="none", epsilon_exact=7.5), proved(1.0, claim="none", reason="raw data are read")
 RAW = replace(RAW, epsilon_exact=np.inf)
 CASES = {  # label -> final regret, certificate, ratio, privacy

@@ -29,7 +29,7 @@ from fedbandit_jax.core import control, random, struct, tables
 from fedbandit_jax.core.programs import call
 from fedbandit_jax.core.validate import BadType
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Policy, Report, Spec
-from fedbandit_jax.privacy.bound import WHO_COMES
+from fedbandit_jax.privacy.bound import VISIT_TIMES
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.trust import find
@@ -65,7 +65,7 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
             return no_privacy(f"nothing is proved of {type(self.grouping).__name__}, a user-defined grouping")
         found = self.proof(self.spec)
         if found.epsilon is not None:
-            found = dataclasses.replace(found, not_covered=(WHO_COMES, *found.not_covered))
+            found = dataclasses.replace(found, not_covered=(VISIT_TIMES, *found.not_covered))
         if found.epsilon is not None and found.server_noise_std is not None:
             aside = "a silo is the party that keeps a user's data, here a server; every user has a stream"
             found = without_sums(found, aside, found.server_noise_std, "a user's released sums")

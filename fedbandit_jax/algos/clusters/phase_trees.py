@@ -43,7 +43,7 @@ from fedbandit_jax.privacy.trust.requirement import allowed_mu
 
 METHODS = ("tight", "theorem")
 SENTENCE = (
-    "servers ({} of them): each adds its own noise to the sums of its clusters and is trusted with its own users; the "
+    "servers ({} of them): each adds its own noise to the sums of its clusters; users trust their own server; the "
     "global server and other servers are not trusted"
 )
 MOST = 32  # phases, each twice as long as the one before: no horizon has more
@@ -145,16 +145,16 @@ class Replanted:
         gives = f"gives epsilon = {exact:.4g} at delta = {delta:g}, all phases together"
         smallest, sound, once = tails.smallest_delta(asked, self.missing), exact <= asked, self._visits == 1
         short = f"the noise {gives}, not {asked:g}" if smallest < delta else tails.sentence(smallest, asked, delta)
-        rounds, often = ("one round", "once") if once else (f"{self._visits} rounds", f"{self._visits} times")
+        rounds, often = ("one round", "one visit") if once else (f"{self._visits} rounds", f"{self._visits} visits")
         return Certificate(
             claim="certified" if sound else "none",
-            reason=f"noise of known law is on every sum that leaves a server, and {gives}" if sound else short,
+            reason=f"every sum that leaves a server has noise of a known distribution; it {gives}" if sound else short,
             trust=SENTENCE.format(n_servers),
             trusted="silo" if n_servers > 1 else "server",
             adjacency=f"{self.adjacency} ({ADJACENCY[self.adjacency]})",
             neighbours=self.adjacency,
-            unit=f"what one user did in {rounds}, against everybody except their own server (cluster differential "
-            f"privacy); a user who comes {often} is thereby protected altogether",
+            unit=f"the data of one user in {rounds}, hidden from every party except their own server (cluster "
+            f"differential privacy); this covers all data of a user with {often}",
             epsilon=asked,
             delta=delta,
             epsilon_exact=exact,
@@ -167,7 +167,7 @@ class Replanted:
             releases_per_user=self.releases_per_user,
             sensitivity=self.sensitivity,
             not_covered=(
-                "when and at which server users come, and how many of a cluster's rounds are in its sums",
+                "the times and servers of users' visits, and the number of a cluster's rounds in its sums",
                 "recommendations at the user's own server, to others of their cluster: that server is trusted",
                 *BEYOND,
                 "floating-point attacks: all arithmetic and its rounding is float32",

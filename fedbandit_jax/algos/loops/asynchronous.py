@@ -26,7 +26,7 @@ from fedbandit_jax.algos.loops.own_rows import Epoch, Turn
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import control, random, struct, tables
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Released, Report, Spec
-from fedbandit_jax.privacy.bound import WHO_COMES
+from fedbandit_jax.privacy.bound import VISIT_TIMES
 from fedbandit_jax.privacy.packing import added
 from fedbandit_jax.privacy.sums import Sums
 from fedbandit_jax.schedules import BoundSchedule
@@ -71,7 +71,7 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         found = self.proof(self.spec)
         if found.server_noise_std is not None:
             largest = found.server_noise_std * math.sqrt(self.spec.n_users)
-            found = dataclasses.replace(found, server_noise_std=largest, not_covered=(WHO_COMES, *found.not_covered))
+            found = dataclasses.replace(found, server_noise_std=largest, not_covered=(VISIT_TIMES, *found.not_covered))
         return found.through(self.raw)
 
     @override

@@ -16,20 +16,20 @@ from fedbandit_jax.interfaces import Policy, Released, Spec
 LEARNS_IN_BATCH = Raw(
     claim="as_printed",
     why="holds for sequences (x_t, y_t) that differ in one entry, if the actions of all other users stay fixed; but "
-    "a user who is replaced changes later actions of the same batch, too (the batch cascade): set "
-    "learns_in_batch=False to cover that",
+    "replacing a user also changes later actions of the same batch (the batch cascade): set learns_in_batch=False "
+    "to cover that",
     seen="actions inside a batch, which use raw statistics",
 )
 
 SCORES_TOGETHER = Raw(
-    why="the policy scores the users of all agents at once (it overrides `indices` or `prepare`), so that what "
-    "one user is recommended may depend on what others are offered",
+    why="the policy scores the users of all agents at once (it overrides `indices` or `prepare`), so one user's "
+    "recommendation may depend on the contexts of others",
     seen="recommendations to other users of the same round",
 )
 
 CALLS_HOST = Raw(
-    why="the policy calls the host, so that its arms may depend on anything",
-    seen="all that the policy exchanges with the host",
+    why="the policy calls the host, so its arms may depend on anything",
+    seen="all data that the policy exchanges with the host",
 )
 
 LEARNS_TOGETHER = Raw(

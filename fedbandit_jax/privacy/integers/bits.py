@@ -43,7 +43,7 @@ class FlippedBits(Noise):
     2^-32 at least, since compiled programs take far smaller numbers for 0.
     """
 
-    trust = "local: every user flips the bit of their own reward by chance, nobody else is trusted"
+    trust = "local: every user flips the bit of their own reward by chance; no other party is trusted"
     trusted = "nobody"
     assumes = ()
     per_user = True

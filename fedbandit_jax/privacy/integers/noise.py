@@ -95,7 +95,7 @@ class Noise:
 
     notion: ClassVar[str] = "pure DP"  # the notion of epsilon in the paper's theorem
     trust: ClassVar[str] = (
-        "secure aggregation: each user adds a share of the noise, the server sees sums only and is not trusted"
+        "secure aggregation: each user adds a share of the noise; the server sees only sums, and is not trusted"
     )
     trusted: ClassVar[str] = "secagg"  # the party that users must trust
     assumes: ClassVar[tuple[str, ...]] = (SHARES,)  # attacks that the guarantee leaves out
@@ -230,7 +230,7 @@ class LocalNoise(PolyaNoise):
     `samplers.CUT`.)
     """
 
-    trust = "local: every user adds the noise to their own reward, nobody else is trusted"
+    trust = "local: every user adds the noise to their own reward; no other party is trusted"
     trusted = "nobody"
     assumes = ()
     per_user = True
@@ -276,7 +276,9 @@ class ShuffledNoise(PolyaNoise):
     wraps with probability 1 / (2 T), for any `failure`.
     """
 
-    trust = "shuffle: each user adds a share of the noise and sends bits that a trusted shuffler mixes with all others'"
+    trust = (
+        "shuffle: each user adds a share of the noise, and sends bits; a trusted shuffler mixes the bits of all users"
+    )
     trusted = "shuffler"
     assumes = (SHARES, "bits that bypass the shuffler")
 

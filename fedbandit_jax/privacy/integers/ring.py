@@ -32,7 +32,7 @@ from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.accounting.visits import PureDP, Renyi, returning
-from fedbandit_jax.privacy.bound import WHO_COMES
+from fedbandit_jax.privacy.bound import VISIT_TIMES
 from fedbandit_jax.privacy.integers.noise import Asked, Noise, ServerNoise, SumProof
 from fedbandit_jax.privacy.users import Users
 
@@ -45,7 +45,7 @@ ORDERS = (2, 4, 8, 16, 32, 64)  # orders alpha at which a certificate lists the 
 VISITS = (10, 100)  # numbers of visits, each in another sum, for which a certificate states epsilon
 ROOM = 1e-9  # relative excess of epsilon by rounding in float64
 NOT_COVERED = (
-    "how many users there are, and which arms they were given (that follows from earlier sums)",
+    "the number of users, and their arms, which follow from earlier sums",
     *BEYOND,
     "floating-point attacks: rounding, coins and rejection sampling use float32",
 )
@@ -209,16 +209,16 @@ class RingSum:
         """
         if not struct.is_sealed(self.noise):
             own = type(self.noise).__name__
-            return no_privacy(f"{own} is of the caller's own making, and nothing is proved of it")
+            return no_privacy(f"nothing is proved of {own}, a user-defined noise")
         if unit is not None and not (struct.is_sealed(unit) and all(type(n) is int and n >= 1 for n in unit.bounds)):
             return no_privacy(f"bounds of contributions must be integers >= 1, got {unit}")
         if unit is not None and (unit.most > 1 or unit.counts > 1):
-            return no_privacy(f"nothing is proved of users in sums of arms who contribute {unit.sentence}")
+            return no_privacy(f"nothing is proved of users who contribute {unit.sentence}, to sums of arms")
         if not any(self.noise.width(k) for k in range(len(self.users))):
             return no_privacy("the algorithm adds no noise")
         asked = np.flatnonzero(self.users).tolist()
         if not asked:
-            reason = "nothing is released: the horizon is reached before the first batch of all arms ends"
+            reason = "nothing is released, because the horizon ends before the first batch of all arms"
             return Certificate(claim="certified", reason=reason, not_covered=NOT_COVERED)
         try:
             return self._guarantee(asked, epsilon, delta, unit, again)
@@ -242,14 +242,15 @@ class RingSum:
             exact = r * exact if pure else of_visits(known, r, delta, self.missing)[2]
         smallest, reason = tails.smallest_delta(exact, missing), ""
         if not spent <= of_sum * (1 + ROOM):
-            reason = f"the noise is that of {noise.notion} with epsilon = {spent:g}, more than the {of_sum:g} asked for"
+            reason = f"the noise is for {noise.notion} with epsilon = {spent:g}, more than the {of_sum:g} asked for"
         elif not smallest < delta:
             ideal = exact if math.isfinite(exact) else min(returning(curve, delta, r))
             reason = tails.sentence(tails.smallest_delta(ideal, missing), ideal, delta)
         sums = "one sum" if unit is None else f"{r} sums at most"
+        proved = f"every sum that leaves the protocol has noise of a known distribution, and each user is in {sums}"
         return Certificate(
             claim="none" if reason else "certified",
-            reason=reason or f"noise of known law is on every sum that leaves the protocol, and each user is in {sums}",
+            reason=reason or proved,
             adjacency="replace (one user's reward replaced by any other in [0, 1])",
             neighbours="replace",
             unit=_who(unit, again),
@@ -261,7 +262,7 @@ class RingSum:
             delta=0.0 if pure else delta,
             epsilon_exact=exact,
             smallest_delta=smallest,
-            accountant=f"exact law of the noise{' modulo m' if pure else ', smallest of several bounds'}"
+            accountant=f"exact distribution of the noise{' modulo m' if pure else ', smallest of several bounds'}"
             + (f"; {shuffled:g} of epsilon is for the shuffled bits" if shuffled else ""),
             noise_std=max(std / math.sqrt(n) if noise.per_user else std for std, (n, _, _) in zip(stds, sizes)),
             noise_whose="of a user's message" if noise.per_user else "of an arm's sum of rewards",
@@ -273,7 +274,7 @@ class RingSum:
             visits=tuple(of_visits(known, n, delta, self.missing) for n in VISITS) if unit is None else (),
             bits_per_user=(float(bits.min()), float(bits.max())),
             wrap_probability=max(map(self._wrong, asked)),
-            not_covered=(*[WHO_COMES] * (unit is not None and again), *self.not_covered),
+            not_covered=(*[VISIT_TIMES] * (unit is not None and again), *self.not_covered),
         )
 
     def _wrong(self, k: int) -> float:
@@ -305,12 +306,12 @@ def epsilon_of_each(epsilon: float, visits: int, pure: bool) -> float:
 
 def _who(unit: Users | None, again: bool) -> str:
     if unit is None and again:
-        return "one interaction, i.e. what one user did in one round; users return, and for more rounds see visits"
+        return "one interaction: the reward of one user in one round; users return, and the line visits covers more"
     if unit is None:
-        return "one user with one visit; for more see visits"
+        return "one user with one visit; the line visits covers more"
     if again:
-        return f"one user: all their contributions, {unit.sentence}; what is beyond is left out"
-    return f"one user, who contributes {unit.sentence}, as is promised: users are not told apart here"
+        return f"one user: all their contributions, {unit.sentence}; contributions beyond that are left out"
+    return f"one user, who contributes {unit.sentence}; this is a promise, because users are not identified"
 
 
 def of_visits(

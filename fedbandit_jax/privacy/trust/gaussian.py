@@ -83,8 +83,8 @@ class SiloLocal(Gaussian):
     """
 
     sentence = (
-        "silo-local: each silo adds its own noise; a user's own silo sees their raw data and is trusted with them, "
-        "server and other silos are not"
+        "silo-local: each silo adds its own noise; users trust their own silo, which sees their raw data; the server "
+        "and other silos are not trusted"
     )
     trusted = "silo"
     whose = "of a silo's message"
@@ -140,8 +140,8 @@ class SiloLocalMatrix(SiloLocal):
     """
 
     sentence = (
-        "silo-local: each silo adds its own noise to the joint matrix of features and rewards; a user's own silo sees "
-        "their raw data and is trusted with them, server and other silos are not"
+        "silo-local: each silo adds its own noise to the joint matrix of features and rewards; users trust their own "
+        "silo, which sees their raw data; the server and other silos are not trusted"
     )
     whose = "of a silo's message, sqrt 2 of it on the diagonal"
     away = "none"
@@ -203,8 +203,8 @@ class Local(Gaussian):
     """
 
     sentence = (
-        "local: each user's own device holds their contexts, chooses their arm from what the server publishes, and "
-        "adds noise to their statistics; their silo sees only their noisy report, nobody else is trusted"
+        "local: each user's own device holds their contexts, chooses their arm by the published sums, and adds noise "
+        "to their statistics; every other party sees only the noisy report, and is not trusted"
     )
     trusted = "nobody"
     whose = "of a user's report"

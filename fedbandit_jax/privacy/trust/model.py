@@ -44,7 +44,7 @@ class Trust:
     """
 
     # a sentence for certificates: who adds the noise, and who is not trusted
-    sentence: ClassVar[str] = "a trust model of the caller's own"
+    sentence: ClassVar[str] = "a user-defined trust model"
     trusted: ClassVar[str] = "own"  # the party that users must trust, one of `fedbandit_jax.certificate.PARTIES`
     whose: ClassVar[str] = "of a message"  # the message or sum that `Proof.sigma` is about
     for_trees: ClassVar[bool] = False  # whether the proof covers the release `Tree` only

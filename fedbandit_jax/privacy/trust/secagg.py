@@ -42,9 +42,8 @@ class SecAgg(Trust):
     """
 
     sentence = (
-        "secure aggregation: each silo adds its share of the noise's variance; a user's own silo sees their raw data "
-        "and is trusted with them; the aggregator shows the server sums over all silos only, and the server is not "
-        "trusted"
+        "secure aggregation: each silo adds its share of the noise's variance; users trust their own silo, which sees "
+        "their raw data; a trusted aggregator shows the server only sums over all silos; the server is not trusted"
     )
     trusted = "secagg"
     whose = "of the sum over silos"
@@ -111,7 +110,7 @@ class SecAgg(Trust):
 
         accountant = "Gaussian differential privacy, corrected for integer noise and rounding"
         if there > 1:
-            others += f" (without that of one of {there} silos epsilon is {proved(there - 1):.4g})"
+            others += f" (without one of {there} shares epsilon is {proved(there - 1):.4g})"
         return Proof(sigma / scale, proved(there), accountant, (others,), sensitivity / scale)
 
     @override

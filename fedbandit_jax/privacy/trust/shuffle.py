@@ -35,8 +35,8 @@ class Shuffled(SiloLocal):
     """
 
     sentence = (
-        "shuffle: each silo, which is trusted with its own users' raw data, adds its own noise; a trusted shuffler "
-        "hides whose message is whose; the server is not trusted"
+        "shuffle: each silo adds its own noise; users trust their own silo, which sees their raw data; a trusted "
+        "shuffler hides the sender of each message; the server is not trusted"
     )
     trusted = "shuffler"
     for_trees = True

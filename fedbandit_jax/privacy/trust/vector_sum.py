@@ -43,8 +43,8 @@ class VectorSum(Trust):
     """
 
     sentence = (
-        "shuffle: each silo keeps its users' statistics and sends noisy bits for every one of them, in every tree node "
-        "they are in; a trusted shuffler mixes the bits of all silos, the server is not trusted"
+        "shuffle: each silo sends noisy bits for each of its users, in every tree node of that user; users trust their "
+        "own silo; a trusted shuffler mixes the bits of all silos; the server is not trusted"
     )
     trusted = "shuffler"
     whose = "of the sum over silos"
@@ -93,7 +93,7 @@ class VectorSum(Trust):
         trials = min(float((n * b).min()), 1e15)
         sigma = float((np.sqrt(variance + n / 4) / g).max())
         accountant = "Gaussian differential privacy, corrected for binomial noise and rounding"
-        others = ("silos that show the server their own bits, or send none: the noise is that of all users together",)
+        others = ("silos that show the server their own bits, or send none: the noise needs the bits of all users",)
         if not trials >= 1:
             return Proof(sigma, math.inf, "none: no noise is drawn", others)
         sensitivity = float(np.sqrt((_step(need, g) ** 2 / variance).sum() * trials / 4))

@@ -226,7 +226,7 @@ def test_the_budget_is_for_all_sums_of_one_user(kind, share):
     found, single = algo.certificate(SPEC, 5000), one.certificate(SPEC, 5000)
     assert found.claim == "certified"
     assert "up to 16 times at a silo, 1 in a batch" in found.unit
-    assert algo.certificate(THREE.spec, 5000).unit.endswith("as is promised: users are not told apart here")
+    assert algo.certificate(THREE.spec, 5000).unit.endswith("this is a promise, because users are not identified")
     assert (found.epsilon, found.releases_per_user, found.visits) == (2.0, 16.0, ())
     assert found.renyi == tuple((alpha, pytest.approx(16 * value)) for alpha, value in single.renyi)
     if kind is fb.algos.DistDPSE:

@@ -44,7 +44,9 @@ def test_claims(algo, schedule):
         elif options is AUTHORS:
             expected = "none", "gives epsilon = "
         else:
-            expected = ("as_printed", "batch cascade") if learns and schedule != 1 else ("certified", "known law")
+            expected = (
+                ("as_printed", "batch cascade") if learns and schedule != 1 else ("certified", "known distribution")
+            )
         claim, words = expected
         assert found.claim == claim, found.reason
         assert words in found.reason
@@ -54,7 +56,7 @@ def test_claims(algo, schedule):
         else:
             assert found.epsilon_exact <= 1.0
             assert found.epsilon_exact > 1 - 1e-5 or options is PRINTED
-        held = "all other users' actions being held fixed" in found.adjacency
+        held = "with the actions of all other users fixed" in found.adjacency
         assert held == (claim == "as_printed")
         assert ("sparse vector" in str(found.schedule)) == (schedule == TESTED)
 
@@ -63,7 +65,7 @@ def test_rewards_are_clipped_or_bounded():
     assert certificate(UNBOUNDED).claim == "certified"
     found = certificate(UNBOUNDED, statistic=P.Linear(low=0.9, clip=False))
     assert (found.claim, found.epsilon_exact) == ("none", math.inf)
-    assert "were they in the range of Linear(" in found.reason
+    assert "within the range of Linear(" in found.reason
 
 
 def test_numbers():
@@ -106,7 +108,9 @@ def test_deltas_that_protect_nobody(spec, horizon, delta, users):
     """As large as one over the number of visits: to publish one at random is (0, 1 / n)-DP."""
     c = certificate(spec, horizon, delta=delta, unit="visit")
     assert c.warning == (
-        f"delta = {delta:g} is not below 1 / {users} visits of users: it allows some to be exposed" if users else ""
+        f"delta = {delta:g} is not below 1 / {users} visits of users, so it permits full disclosure of a user"
+        if users
+        else ""
     )
     assert (f"warning {c.warning}" in " ".join(str(c).split())) == bool(users)
 
