@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 from typing_extensions import override
 
+from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import struct
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.bound import MechanismState, Stepped, Timing
@@ -73,10 +74,10 @@ class Messages(NoisyMechanism):
         return self._released(k, self.statistic.unpack(prefix)), MechanismState(None, (encoders, decoder), users, view)
 
     @override
-    def _objection(self, timing: Timing, batch: int | None) -> str:
+    def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
         if not timing.fixed or self.batch is None or self.statistic.drops:
-            return f"single messages {WHERE}"
-        return super()._objection(timing, batch)
+            return no_privacy(f"nothing is proved of this mechanism: single messages {WHERE}")
+        return super().guarantee(timing, batch)
 
 
 def by_message(bound: Any) -> Any:

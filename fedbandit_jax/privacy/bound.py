@@ -1,6 +1,6 @@
 """Bound mechanisms, which release the sums of all batches and issue the certificate of these releases.
 
-Those with noise are in `noisy_sums`, and their proof in `proved`.
+`noisy_sums` draws the noise of a `PrivateMechanism`, and `proof` proves it.
 
 Letters: x (d,) and y are one user's features and reward. The user's weight is w and the response v (1 and y if
 `Linear`). Releases are [W | U], (d, d + 1), with W = sum w x x' and U = sum x v.
@@ -17,10 +17,28 @@ from typing_extensions import override
 
 from fedbandit_jax.certificate import BEYOND, Certificate, no_privacy
 from fedbandit_jax.core import struct
-from fedbandit_jax.privacy.admission import Admitted
+from fedbandit_jax.privacy import releases
+from fedbandit_jax.privacy.admission import Admitted, BoundStatistic
+from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.packing import added, packed_size, rows
-from fedbandit_jax.privacy.sums import Steps, Sums
+from fedbandit_jax.privacy.releases import Release
+from fedbandit_jax.privacy.statistic import statistic_tags
+from fedbandit_jax.privacy.sums import Steps, Sums, step_of
+from fedbandit_jax.privacy.trust.model import Trust
+from fedbandit_jax.privacy.trust.requirement import Requirement
+from fedbandit_jax.privacy.users import TOGETHER, Users
+
+ABSENCES = "the synchronisations that each silo misses"  # if silos drop out
+ARRIVAL_TIMES = "arrival times of delayed rewards, which must be independent of the rewards"
+VISIT_TIMES = "the times and the number of each user's visits"  # if users are identified
+MOST_USERS = 2**30  # added up before `absorb` or `step`
+NOT_COVERED = (
+    "the number of users, which is public",
+    "a user's own recommendation, which only that user sees",
+    *BEYOND,
+    "floating-point attacks",
+)
 
 
 class Timing(NamedTuple):
@@ -194,13 +212,93 @@ class NoRelease(BoundMechanism):
         )
 
 
-ABSENCES = "the synchronisations that each silo misses"  # if silos drop out
-ARRIVAL_TIMES = "arrival times of delayed rewards, which must be independent of the rewards"
-VISIT_TIMES = "the times and the number of each user's visits"  # if users are identified
-MOST_USERS = 2**30  # added up before `absorb` or `step`
-NOT_COVERED = (
-    "the number of users, which is public",
-    "a user's own recommendation, which only that user sees",
-    *BEYOND,
-    "floating-point attacks",
-)
+@struct.pytree
+class PrivateMechanism(BoundMechanism):
+    """A release through a trust model, bound to a statistic and to S synchronisations.
+
+    Everything that decides the noise, or the sensitivity of the releases to one user, is a field. `proof` computes the
+    certificate from these fields alone.
+    """
+
+    shows_silos: ClassVar[bool] = False  # whether the view has the messages of every silo
+
+    trust: Trust
+    release: Release
+    statistic: BoundStatistic = struct.static()
+    adjacency: str = struct.static()
+    epsilon: Any  # (1,) asked for by all silos, or (M,) by each
+    delta: struct.Number
+    users: Users = struct.static()  # how often one user may contribute
+    enforced: bool = struct.static()  # does the loop leave out the rest?  # pyright: ignore[reportIncompatibleVariableOverride]
+    held: struct.Number  # the most rounds in one message of a silo
+    resends: bool = struct.static(default=True)  # pyright: ignore[reportIncompatibleVariableOverride]
+    batch: int | None = struct.static()  # B, of the largest batch; None if the proof covers all
+    longest: int = struct.static()  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    @property
+    @override
+    def together(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.enforced and self.users.silos == TOGETHER and self.statistic.silos > 1
+
+    @property
+    def waits(self) -> bool:
+        """Whether a silo may send sums of several batches together, because it or too many others were away."""
+        return self.statistic.drops and (self.resends or self.trust.away == "few")
+
+    @property
+    def tags(self) -> Tags:
+        """Returns the tags of the bound parts for `privacy.compatibility`."""
+        one, trust, release, n = self.statistic, type(self.trust), type(self.release), np.size(self.epsilon)
+        mixed = {"batch in several messages": one.drops and self.release.touched() > 1}
+        return (
+            tagged("trust", trust.__name__, trust.tags())
+            | tagged("release", release.__name__, releases.tags(release) | mixed)
+            | statistic_tags(one.rule)
+            | one.tags
+            | tagged("budget", n, {"several budgets": n > 1})
+        )
+
+    @property
+    def row_step(self) -> float:
+        """Returns the step of the exact sums of users' rows. No rounding of a sum then depends on a user."""
+        return step_of(self.n_agents * self.longest)
+
+    def stds(self) -> np.ndarray:
+        """Returns standard deviations (S,) of the noise on the diagonal of W in every release."""
+        return self.trust.sum_std() * np.sqrt(self.release.prefix_variance()) / self.statistic.bounds.gram_scale
+
+    def batch_stds(self) -> np.ndarray:
+        """Returns standard deviations (S,) of the noise on x y in every batch alone, the difference of two releases."""
+        return self.trust.sum_std() * np.sqrt(self.release.batch_variance())
+
+    @property
+    def sensitivity(self) -> float:
+        """The joint l2 sensitivity of all messages to one user, in a norm with equal noise on all entries."""
+        return self.requirement(0).sensitivity
+
+    def budget(self, i: int) -> Budget:
+        """Returns the budget of silo i, or of all silos together (i = 0)."""
+        return Budget(float(self.epsilon[i]), float(self.delta), self.adjacency)
+
+    def spent(self, pure: Any) -> float:
+        """Returns epsilon of a schedule's tests for all contributions of one user, from `pure` for one visit."""
+        return float(self.users.together * np.max(pure))
+
+    def requirement(self, i: int, pure: Any = 0.0) -> Requirement:
+        """Returns the request of silo i, or of all together, to the trust model; `pure` as in `Timing`."""
+        each, n = np.asarray(pure, float).reshape(-1), len(self.epsilon)
+        return Requirement(
+            budget=self.budget(i),
+            release=self.release,
+            users=self.users.anyhow if self.waits else self.users,
+            by_silo=self.trust.per_silo,
+            joint_matrix=self.trust.joint_matrix,
+            n_agents=self.n_agents,
+            dropouts=self.trust.dropouts,
+            held=int(self.held),
+            batch=self.batch or 1,
+            dim=self.statistic.dim,
+            moves_sq=self.statistic.sensitivity_sq(self.adjacency),
+            rounding=self.statistic.rounding(self.n_agents * self.longest),
+            pure=self.spent(each[i] if len(each) == n else each),
+        )

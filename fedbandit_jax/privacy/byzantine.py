@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -23,7 +23,7 @@ from jax import Array
 from jaxtyping import Float, Key
 from typing_extensions import override
 
-from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.bound import BoundMechanism, Exact, MechanismState, NoRelease, Stepped, Timing
@@ -269,26 +269,19 @@ class RobustMechanism(NoisyMechanism):
 
     @override
     def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
+        if not struct.is_sealed(self.server):
+            return no_privacy(f"nothing is proved of {type(self.server).__name__}, a user-defined server")
         found = super().guarantee(timing, batch)
-        if found.claim == "none" or not np.any(self.server.lying):
+        if found.claim == "none":
             return found
-        return dataclasses.replace(found, not_covered=(*found.not_covered, "users of silos that lie"))
+        rule = f"the server's rule {self.server.aggregate!r} is post-processing of noised messages"
+        lies = ["users of silos that lie"] * bool(np.any(self.server.lying))
+        return dataclasses.replace(found, reason=f"{found.reason}; {rule}", not_covered=(*found.not_covered, *lies))
 
     def plain(self) -> RobustMechanism:
         """Returns the same mechanism with the plain sum of honest silos, so all noise is Gaussian."""
         server = dataclasses.replace(self.server, lying=0 * self.server.lying, aggregate="sum")
         return dataclasses.replace(self, server=server)
-
-    @override
-    def _why(self, timing: Timing) -> Iterator[str]:
-        yield from super()._why(timing)
-        yield f"the server's rule {self.server.aggregate!r} is post-processing of noised messages"
-
-    @override
-    def _objection(self, timing: Timing, batch: int | None) -> str:
-        if not struct.is_sealed(self.server):
-            return f"{type(self.server).__name__} is a user-defined server"
-        return super()._objection(timing, batch)
 
 
 def with_robust_server(mechanism: BoundMechanism, aggregate: str, liars: Liars | None) -> BoundMechanism:

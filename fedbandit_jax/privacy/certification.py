@@ -63,7 +63,7 @@ def certify(bound: Any) -> Certificate:
         found = dataclasses.replace(found, user_defined=tuple(dict.fromkeys(struct.user_defined(bound))))
     if found.claim != "none" and strange:
         return _nothing(f"nothing is proved of {strange}, which is not from this package", found)
-    if found.claim == "none" or not noisy or (struct.shipped(bound) and not mechanism.has_own_parts):
+    if found.claim == "none" or not noisy or (struct.shipped(bound) and not found.user_defined):
         return found
     wrong = behaviour.fault(mechanism)
     return _nothing(f"nothing is proved of this mechanism: {wrong}", found) if wrong else found

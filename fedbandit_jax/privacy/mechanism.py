@@ -9,7 +9,7 @@ import numpy as np
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadType, BadValue
-from fedbandit_jax.privacy import compatibility, releases, trust
+from fedbandit_jax.privacy import compatibility, proof, releases, trust
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.bound import NoRelease
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
@@ -202,7 +202,7 @@ class Mechanism:
         if rest:
             model = dataclasses.replace(model, std=np.array([one.std[0] for one in (model, *rest)]))  # pyright: ignore
         bound = dataclasses.replace(bound, trust=model)
-        if wrong := bound.coarse(batch):
+        if wrong := proof.coarse(bound, batch):
             others, must = ("horizon", "batch", "epsilon"), f"must be smaller, or horizon, batch, epsilon: {wrong}"
             raise BadValue("n_agents", must, n_agents, got="", others=others)
         return bound

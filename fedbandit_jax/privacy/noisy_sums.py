@@ -1,4 +1,4 @@
-"""Mechanisms with noise: their exact sums, and the draws that are added to them. Their proof is in `proved`.
+"""Mechanisms with noise: their exact sums, and the draws that are added to them. Their proof is in `proof`.
 
 The noise of all messages is drawn at once (`Aggregated`), or from users if it depends on them (`Rounded`). Both are
 bound for S synchronisations; later releases are NaN. `audits.messages` draws message by message. Noise that depends on
@@ -18,10 +18,10 @@ from typing_extensions import override
 from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import control, struct, whole, wide
 from fedbandit_jax.core.programs import call
+from fedbandit_jax.privacy import proof
 from fedbandit_jax.privacy.admission import Admitted, BoundStatistic
-from fedbandit_jax.privacy.bound import MechanismState, Stepped, Timing
+from fedbandit_jax.privacy.bound import MechanismState, PrivateMechanism, Stepped, Timing
 from fedbandit_jax.privacy.packing import added, packed_size
-from fedbandit_jax.privacy.proved import ProvedMechanism
 from fedbandit_jax.privacy.statistic import LINEAR, Linear
 from fedbandit_jax.privacy.sums import Steps, Sums
 
@@ -36,8 +36,12 @@ class Limit(NamedTuple):
 
 
 @struct.pytree
-class NoisyMechanism(ProvedMechanism):
+class NoisyMechanism(PrivateMechanism):
     """A mechanism that adds up the admitted statistics exactly, and adds the noise of the trust model."""
+
+    @override
+    def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
+        return proof.certificate(self, timing, batch)
 
     @property
     @override

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
@@ -132,6 +132,13 @@ class Users:
 
 
 ONCE = Users()
+
+
+def objection_to(users: Any) -> str:
+    """Returns why these are not bounds on contributions; "" if they are."""
+    if not struct.is_sealed(users) or not all(type(n) is int and n >= 1 for n in users.bounds):
+        return f"bounds of contributions must be integers >= 1, got {users}"
+    return f"per_batch must divide visits, got {users}" if users.visits % users.most else ""
 
 
 class Attendance(NamedTuple):

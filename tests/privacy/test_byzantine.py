@@ -170,7 +170,7 @@ def test_the_claim_is_that_of_every_silo():
     for changes, words in (
         (dict(trust=Central(std=mechanism.trust.std[0])), "trust = 'Central' does not support aggregate"),
         (dict(epsilon=np.ones(M)), f"budget = {M} does not support aggregate"),
-        (dict(server=office), "Office is a user-defined server"),
+        (dict(server=office), "Office, a user-defined server"),
         (dict(trust=dataclasses.replace(mechanism.trust, std=mechanism.trust.std / 2)), "gives epsilon = "),
     ):
         forged = certify(dataclasses.replace(median, mechanism=dataclasses.replace(mechanism, **changes)))

@@ -34,7 +34,7 @@ from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.accounting.visits import PureDP, Renyi, returning
 from fedbandit_jax.privacy.bound import VISIT_TIMES
 from fedbandit_jax.privacy.integers.noise import Asked, Noise, ServerNoise, SumProof
-from fedbandit_jax.privacy.users import Users
+from fedbandit_jax.privacy.users import Users, objection_to
 
 FINE = 2**24  # steps per unit of an exact sum, the resolution of float32 rewards near 1
 MAX_STEPS = 2**24  # largest g: float32 has every integer up to it
@@ -210,8 +210,8 @@ class RingSum:
         if not struct.is_sealed(self.noise):
             own = type(self.noise).__name__
             return no_privacy(f"nothing is proved of {own}, a user-defined noise")
-        if unit is not None and not (struct.is_sealed(unit) and all(type(n) is int and n >= 1 for n in unit.bounds)):
-            return no_privacy(f"bounds of contributions must be integers >= 1, got {unit}")
+        if unit is not None and (wrong := objection_to(unit)):
+            return no_privacy(wrong)
         if unit is not None and (unit.most > 1 or unit.counts > 1):
             return no_privacy(f"nothing is proved of users who contribute {unit.sentence}, to sums of arms")
         if not any(self.noise.width(k) for k in range(len(self.users))):
