@@ -47,8 +47,8 @@ class Raw(NamedTuple):
     `raw` lists it. `Certificate.through` states what remains of the claim.
     """
 
-    why: str  # a clause that says what is read, and why the stronger claim fails
-    seen: str  # what an adversary may learn from it
+    why: str  # a clause: the data that are read, and why the stronger claim fails
+    seen: str  # data that an adversary may learn
     claim: Claim = "none"  # the strongest claim of a run with this access
 
 
@@ -62,13 +62,13 @@ class Certificate(Printed):
             is claimed. Then `epsilon_exact` is finite if the only fault is too little noise. It is infinite if rewards
             are unbounded, raw data are read, float32 is too coarse, or there is (almost) no noise.
         reason: why this claim and no stronger one is made.
-        trust: who adds the noise, and who is not trusted.
+        trust: the party that adds the noise, and the parties that are not trusted.
         trusted: the party that users must trust: "nobody", their "silo", a "shuffler", "secagg" or the "server". "own"
             stands for a user-defined trust model.
         server: whether a server receives messages; otherwise silos send them to each other.
-        adjacency: what may differ between neighbouring data sets.
+        adjacency: the difference between neighbouring data sets.
         neighbours: kind of adjacency, "replace", "zero_out" or "any".
-        unit: privacy unit, i.e. whose data may differ.
+        unit: privacy unit, the data that may differ.
         whole_user: whether all contributions of a user are protected together.
         user_defined: user-defined parts of the algorithm, whose statements are not checked.
         notion: notion of privacy of the requested epsilon: "(epsilon, delta)-DP", "pure DP", "Renyi DP" or "zCDP". The
@@ -86,7 +86,7 @@ class Certificate(Printed):
         accountant: proof of `epsilon_exact`.
         noise_std: standard deviation of the noise on one entry, in units of x y and x x', or of rewards. For x x' it
             holds on the diagonal. Other entries have 1 / sqrt 2 of it, unless `noise_whose` differs.
-        noise_whose: whose noise `noise_std` is, and on which entries.
+        noise_whose: the message or sum that has noise of `noise_std`, and the entries.
         server_noise_std: largest standard deviation of the noise in an entry of the server's sums over all
             synchronisations, in units of x x'. None without a server; `noise_whose` then describes who sums what.
         release: name of the class that forms sums over time from messages.
@@ -99,7 +99,7 @@ class Certificate(Printed):
             schedule spends nothing. None if not stated.
         per_silo: (requested epsilon, delta, epsilon of the noise) of every silo, if silos have separate budgets. The
             fields `epsilon`, `delta` and `epsilon_exact` are then of the silo with the largest `epsilon_exact`.
-        schedule: what decides when silos synchronise, and the epsilon that it spends.
+        schedule: how synchronisation times are chosen, and the epsilon that this spends.
         renyi: pairs (order alpha, bound on the Renyi divergence of that order) for one visit.
         zcdp: (rho, xi) of zero-concentrated DP, where rho includes xi. A sum of discrete Gaussians is no discrete
             Gaussian, which costs xi. `fb.privacy.zcdp_epsilon(rho, delta)` converts it.
@@ -107,7 +107,7 @@ class Certificate(Printed):
             sums. Visits in one sum need group privacy and are not covered.
         bits_per_user: fewest and most bits that a user sends.
         wrap_probability: bound on the probability that the noise of one sum wraps around the ring of integers modulo m.
-        not_covered: what an adversary sees anyway, and what would break the guarantee.
+        not_covered: data that an adversary sees anyway, and events that would break the guarantee.
     """
 
     claim: Claim
@@ -187,7 +187,7 @@ class Certificate(Printed):
         return of_fields(from_json(fields))
 
     def report(self, format: str = "markdown") -> str:
-        """Formats a page for a reviewer: what is protected, who is trusted, the proof, and its limits.
+        """Formats a page for a reviewer: the protected data, the trusted parties, the proof, and its limits.
 
         The page has the certificate's digest, the SHA-256 of its JSON with sorted keys. If all noise is Gaussian, it
         also has the equation from noise to epsilon, with numbers to check.
@@ -326,5 +326,5 @@ def _number(value: float | None, digits: int = 6) -> str:
 
 
 def no_privacy(reason: str) -> Certificate:
-    """Makes a certificate with the claim "none", for algorithms that protect nobody."""
+    """Makes a certificate with the claim "none", for algorithms without privacy."""
     return Certificate(claim="none", reason=reason)

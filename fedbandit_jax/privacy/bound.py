@@ -42,9 +42,9 @@ NOT_COVERED = (
 
 
 class Timing(NamedTuple):
-    """A bound schedule's account of itself: what decides when silos synchronise, and the cost in privacy."""
+    """A bound schedule's account of itself: how times of synchronisation are chosen, and the cost in privacy."""
 
-    sentence: str  # for the certificate: what decides
+    sentence: str  # for the certificate: how times are chosen
     pure: Any = 0.0  # epsilon that the schedule spends on one visit of a user, () for all silos or (M,)
     fixed: bool = True  # does every batch have the size that the mechanism is bound for?
     longest: int | None = None  # the most rounds of a batch, if sizes differ and are fixed in advance
@@ -101,7 +101,7 @@ class BoundMechanism:
         nothing = jnp.zeros((dim, dim + 1))
         return MechanismState(self.nothing(dim), (), (), nothing, self.read(nothing, jnp.float32(0)))
 
-    # whether `total`, `absorb` and `step` are about the sums of every silo, (d, d + 1, M), not about those of all
+    # whether `total`, `absorb` and `step` get the sums of every silo, (d, d + 1, M), and not one sum over silos
     per_silo: ClassVar[bool] = False
     enforced: ClassVar[bool] = False  # whether a loop leaves out one user's contributions beyond `users`
     together: ClassVar[bool] = False  # whether it does so by one count for all silos
@@ -290,7 +290,7 @@ class PrivateMechanism(BoundMechanism):
         return Requirement(
             budget=self.budget(i),
             release=self.release,
-            users=self.users.anyhow if self.waits else self.users,
+            users=self.users.in_any_batches if self.waits else self.users,
             by_silo=self.trust.per_silo,
             joint_matrix=self.trust.joint_matrix,
             n_agents=self.n_agents,

@@ -93,7 +93,8 @@ def calibrate(
             then has sigma^2 = kappa Delta_J^2 / mu*^2. Here mu* is the largest mu that the budget allows:
             delta(epsilon; mu*) = delta. That is exact for one visit and Gaussian noise, and an upper bound on epsilon
             otherwise.
-        trust: who adds the noise and who is trusted: a key of `fb.privacy.TRUST`, or an `fb.privacy.GaussianTrust`.
+        trust: the party that adds the noise, and the trusted parties. It is a key of `fb.privacy.TRUST`, or an
+            `fb.privacy.GaussianTrust`.
         users: how often one user may contribute, see `fb.privacy.Users`; by default once.
         n_agents: M, which only some trust models need.
         batch: B, which only some trust models need.

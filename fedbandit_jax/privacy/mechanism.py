@@ -24,7 +24,7 @@ from fedbandit_jax.privacy.users import ONCE, Users
 
 @dataclasses.dataclass(frozen=True)
 class Mechanism:
-    """A recipe for the private release of sums over users: the statistic, the noise, and who adds it.
+    """A recipe for the private release of sums over users: the statistic, the noise, and the party that adds it.
 
     The privacy unit is one user, with as many contributions as `unit` says, by default one. The bounds of one
     contribution are enforced where data enter. One contribution moves a batch sum by at most Delta_J in joint l2 norm.
@@ -39,8 +39,8 @@ class Mechanism:
             that returns the matrix C of your own.
             "tree" is Algorithm 2. At equal privacy "blt" has a fifth of the tree's noise variance for 16
             synchronisations, and an eighth for 400. The others are "sqrt_toeplitz" and "input_perturbation".
-        trust: who adds the noise and who is trusted. It is an `fb.privacy.GaussianTrust`, or a key of
-            `fb.privacy.TRUST`. With "silo_local" each silo adds noise, which protects its users from everybody else.
+        trust: the party that adds the noise, and the trusted parties. It is an `fb.privacy.GaussianTrust`, or a key of
+            `fb.privacy.TRUST`. With "silo_local" each silo adds noise, which protects its users from all other parties.
             With "silo_local_matrix" it adds the noise to the joint matrix of (x, y). With "shuffle_amplified" and
             "shuffle_vector_sum" a shuffler is trusted, and with "secagg" secure aggregation. With "central" the server
             is trusted and adds the noise (for one agent, Shariff & Sheffet 2018). With "local" every user adds noise,

@@ -22,7 +22,7 @@ def too_coarse(users: int, std: float, move: float, roundings: int = ROUNDINGS) 
     """Returns the objection to a float32 sum over `users` with noise of this standard deviation, or "".
 
     A user moves a sum by the row, and by the rounding of partial sums. Each adds up to a unit in the last place. For
-    rows of norm 1 that unit is at most `ROUNDING` std here. Rounding errors of data that nobody chose for them are
+    rows of norm 1 that unit is at most `ROUNDING` std here. Rounding errors of data that were not chosen for them are
     nearly independent. A thousand of them, in partial sums that grow evenly, then move the sum by about 0.12 std. They
     add 0.014 to mu^2, the squared distance in units of the noise. It is 1 for a move of the sum by std. For another
     number of `roundings` the unit is scaled to add the same.

@@ -36,7 +36,7 @@ class Users:
     Args:
         visits: r, the most contributions of one user to a silo.
         per_batch: v, the most in one batch, which divides r. None means `visits`: all may be in one batch,
-            and the noise is that of group privacy.
+            and the noise is for group privacy.
         apart: b, the least distance of two batches that the user contributes to. With `apart=1` any batches are
             allowed, with `apart=5` batches 1 and 6 but not 1 and 5.
         silos: k, to how many silos one user may contribute, each within these bounds. It is a promise, as silos do not
@@ -92,8 +92,8 @@ class Users:
         return math.inf if self.silos == TOGETHER else self.counts
 
     @property
-    def anyhow(self) -> Users:
-        """Returns this limit on contributions for any batches, because batches that are apart may be sent together."""
+    def in_any_batches(self) -> Users:
+        """Returns these bounds without `per_batch` and `apart`, because batches that are apart may be sent together."""
         return dataclasses.replace(self, per_batch=None, apart=1)
 
     def at(self, silos: int) -> Users:
@@ -150,7 +150,7 @@ class Attendance(NamedTuple):
 
     @classmethod
     def none(cls, *shape: int) -> Attendance:
-        """Returns the counts before anybody has come."""
+        """Returns the counts before the first visit."""
         zeros = jnp.zeros(shape, jnp.int32)
         return cls(zeros, zeros + NEVER, zeros)
 
@@ -174,7 +174,7 @@ class Attendance(NamedTuple):
 
         Args:
             users, k: as in `come`.
-            who: number of the user of every contribution, n or more for nobody; users may repeat.
+            who: number of the user of every contribution, n or more for no user; users may repeat.
         """
         same, exists = who[:, None] == who, who < len(self.count)
         before, again = jnp.tril(same, -1).sum(1), self.last[who] == k

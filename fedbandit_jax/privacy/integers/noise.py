@@ -226,7 +226,7 @@ class ServerNoise(PolyaNoise):
 class LocalNoise(PolyaNoise):
     """Discrete Laplace noise of scale g / epsilon that every user adds to their own reward (Theorem 6).
 
-    The proof counts only this one variable, as nobody else is trusted. (A sum drawn at once lacks at most 62
+    The proof counts only this one variable, as no other party is trusted. (A sum drawn at once lacks at most 62
     `samplers.CUT`.)
     """
 

@@ -95,7 +95,7 @@ class RingSum:
     """
 
     noise: Noise
-    users: Any  # (S,) int32 number n of users of an arm in each batch, 0 if nobody may be asked
+    users: Any  # (S,) int32 number n of users of an arm in each batch, 0 if the batch asks no users
     steps: Any  # (S,) g, steps per unit of reward
     modulus: Wide  # (S,) the modulus m
     largest: Wide  # (S,) n g + tau: larger residues stand for negative numbers
@@ -104,7 +104,7 @@ class RingSum:
 
     @classmethod
     def of(cls, law: type[Noise], asked: Asked, users: Sequence[int]) -> RingSum:
-        """Returns the sums of S batches of `users`, or 0 for a batch that asks nobody, with noise of this class.
+        """Returns the sums of S batches of `users`, or 0 for a batch that asks no users, with noise of this class.
 
         Raises:
             ValueError: if an integer would not fit its machine word. The message says which argument must change.
@@ -191,7 +191,7 @@ class RingSum:
         return (*self.noise.assumes, *NOT_COVERED)
 
     def stds(self) -> np.ndarray:
-        """Returns standard deviations (S,) of the noise on a sum, in units of reward; 0 in a batch that asks nobody."""
+        """Returns standard deviations (S,) of the noise on a sum, in units of reward; 0 in a batch without users."""
         sizes = [self._sizes(k) for k in range(len(self.users))]
         laws = (self.noise.law(k, n) if n and self.noise.width(k) else None for k, (n, _, _) in enumerate(sizes))
         return np.array([math.sqrt(law.variance) / steps if law else 0.0 for law, (_, steps, _) in zip(laws, sizes)])
@@ -299,7 +299,7 @@ class RingSum:
 def epsilon_of_each(epsilon: float, visits: int, pure: bool) -> float:
     """Returns the epsilon of one of r = `visits` sums that share epsilon: epsilon / r for pure DP.
 
-    Renyi divergences of alpha epsilon^2 / 2, and rho = epsilon^2 / 2, add up to those of sqrt(r) epsilon.
+    Renyi divergences of alpha epsilon^2 / 2, and rho = epsilon^2 / 2, add up to the values for sqrt(r) epsilon.
     """
     return epsilon / (visits if pure else math.sqrt(visits))
 
@@ -319,7 +319,7 @@ def of_visits(
 ) -> tuple[int, float, float, float]:
     """Returns n, delta, and the epsilon that any of these proofs of one sum gives for n sums, by both rules.
 
-    The rules are those of `returning`. `missing` is the mass of the tails that are never drawn, for one sum. It
+    The rules are as in `returning`. `missing` is the mass of the tails that are never drawn, for one sum. It
     costs more delta for a larger epsilon.
     """
 

@@ -1,4 +1,4 @@
-"""The trust models by name: who adds the noise, how much a budget needs, and the proof.
+"""The trust models by name: the party that adds the noise, how much a budget needs, and the proof.
 
 `TRUST` maps every name to its class, and `Trust` documents the interface.
 """
@@ -37,7 +37,7 @@ def find(trust: Model) -> type[Trust]:
     """Returns the class of a trust model, given as a name, as data or as the class itself.
 
     Raises:
-        TypeError: if it is none of these, such as a subclass of `GaussianTrust`, whose code nobody would check.
+        TypeError: if it is none of these, for instance a subclass of `GaussianTrust`.
         ValueError: if no model has that name.
     """
     if type(trust) is GaussianTrust:

@@ -1,4 +1,4 @@
-"""Trust models with Gaussian noise, added by every silo, by the server, or by every user; and those of your own.
+"""Trust models with Gaussian noise, added by every silo, by the server, or by every user, and user-defined ones.
 
 All protect one user, with as many contributions as `Requirement.users` allows, under the adjacency of the budget. One
 user moves all messages together by at most `Requirement.sensitivity` in joint l2 norm. Proofs called "exact" are tight
@@ -199,7 +199,7 @@ class Local(Gaussian):
     """Local noise: every user adds N(0, std^2) to their own statistics. No silo is trusted (Zheng et al. 2020).
 
     A user's own device holds their contexts, chooses the arm and draws the noise. The silo adds up the reports of its B
-    users. It and everybody else see only noisy reports.
+    users. The silo and all other parties see only noisy reports.
     """
 
     sentence = (
@@ -249,7 +249,7 @@ class GaussianTrust:
     Their author answers for whether they describe a protocol.
 
     Args:
-        sentence: who adds the noise, and who is not trusted.
+        sentence: the party that adds the noise, and the parties that are not trusted.
         sources: how many independent noises are in the sum over silos, an integer >= 1.
         whose: the message or sum that the certificate's `noise_std` is about.
         assumes: behaviour of others that voids the guarantee.

@@ -1,8 +1,8 @@
 """The interface of a trust model: the noise on a release, its source, its calibration to a budget, and its proof.
 
 At synchronisation k = 1, ..., S every silo holds a message of its release (see `releases`). It is a weighted sum of
-users' packed statistics, with D = d (d + 3) / 2 entries. The randomiser works at the silo. The third party is nobody,
-a shuffler, or a secure aggregator. The analyser makes the server's estimate of the sum over silos.
+users' packed statistics, with D = d (d + 3) / 2 entries. The randomiser works at the silo. The third party may be
+absent, a shuffler, or a secure aggregator. The analyser makes the server's estimate of the sum over silos.
 Unless somebody looks at the messages, a simulation needs only the law of that estimate given the exact sum. It is
 `noise` if the noise depends on no data, and `noisy_sum` otherwise (`needs_users`).
 
@@ -43,7 +43,7 @@ class Trust:
     The class describes the model. An object is bound: it draws the noise and proves its guarantee.
     """
 
-    # a sentence for certificates: who adds the noise, and who is not trusted
+    # a sentence for certificates: the party that adds the noise, and the parties that are not trusted
     sentence: ClassVar[str] = "a user-defined trust model"
     trusted: ClassVar[str] = "own"  # the party that users must trust, one of `fedbandit_jax.certificate.PARTIES`
     whose: ClassVar[str] = "of a message"  # the message or sum that `Proof.sigma` is about

@@ -93,10 +93,10 @@ def lemma_std(need: Requirement) -> float:
     """Computes the least standard deviation that Lemma F.2 proves to give the budget.
 
     Raises:
-        LemmaError: the condition of the lemma does not hold, or a user may come more than once.
+        LemmaError: the condition of the lemma does not hold, or users may return.
     """
     if need.visits > 1:
-        raise shuffling.LemmaError(f"Lemma F.2 covers a user who comes once: visits must be 1, got {need.visits}")
+        raise shuffling.LemmaError(f"Lemma F.2 covers users with one visit: visits must be 1, got {need.visits}")
     budget = need.budget
     return shuffling.shuffled_sigma(
         epsilon=budget.epsilon,
