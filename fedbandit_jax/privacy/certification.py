@@ -57,7 +57,7 @@ def certify(bound: Any) -> Certificate:
     try:
         found = bound.guarantee()
     except NONSENSE as error:
-        return no_privacy(f"nothing is proved of fields that no recipe binds ({type(error).__name__}: {error})")
+        return no_privacy(_nonsense(error))
     noisy = isinstance(mechanism, NoisyMechanism)
     if found.epsilon is not None or noisy:
         found = dataclasses.replace(found, user_defined=tuple(dict.fromkeys(struct.user_defined(bound))))
@@ -65,8 +65,15 @@ def certify(bound: Any) -> Certificate:
         return _nothing(f"nothing is proved of {strange}, which is not from this package", found)
     if found.claim == "none" or not noisy or (struct.shipped(bound) and not found.user_defined):
         return found
-    wrong = behaviour.fault(mechanism)
+    try:
+        wrong = behaviour.fault(mechanism)
+    except NONSENSE as error:
+        return _nothing(_nonsense(error), found)
     return _nothing(f"nothing is proved of this mechanism: {wrong}", found) if wrong else found
+
+
+def _nonsense(error: Exception) -> str:
+    return f"nothing is proved of fields that no recipe binds ({type(error).__name__}: {error})"
 
 
 def _nothing(reason: str, found: Certificate) -> Certificate:

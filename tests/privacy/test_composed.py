@@ -56,11 +56,19 @@ class Forged(fb.algos.Federated):
         return changed(super().bind(spec, horizon), "", mechanism=Exact(n_agents=spec.n_agents))
 
 
+class Sly(fb.privacy.GaussianTrust):
+    """Data with code, which binds another trust model."""
+
+    def calibrate(self, need, std=None):
+        return Central.calibrate(need, std)
+
+
 OWN = "user-defined trust model"
 COMPOSED = {
     "trust: less noise": (trust(noise=lambda s, key, n: Central.noise(s, key, n) * 0.95), OWN),
     "trust: its own proof": (trust(proof=lambda s, need: SiloLocal.proof(s, need)), OWN),
     "trust: no Gaussian one": (lambda: federated(trust=subclass(SecAgg, sentence="mine")), OWN),
+    "trust: data with code": (lambda: federated(trust=Sly("pairs")), "must be a name or an fb.privacy.GaussianTrust"),
     "release: of its own code": (lambda: federated(release=type("Own", (Blt,), {})), "Own must return a matrix"),
     "release: messages of the future": (lambda: federated(release=lambda n: np.ones((n, n))), "lower triangular"),
     "release: for another horizon": (lambda: federated(release=lambda n: Tree(n - 1)), "n_syncs = 8"),

@@ -528,7 +528,7 @@ NAMED = {  # what is done to an example, and why nothing is claimed, or the epsi
     "an adaptive schedule": ("secagg geometric", at("schedule", ADAPTIVE), DECIDED),
     "a user-defined schedule": ("secagg geometric", at("schedule", BoundOffice()), DECIDED),
     "a leaky schedule": ("central", at("schedule", BoundLogDet(threshold=np.float32(1))), "Example 3.1"),
-    "one noise for all silos' tests": ("tested", at("schedule.n_agents", 1), "tests 1 silos, there are 4"),
+    "one noise for all silos' tests": ("tested", at("schedule.n_agents", 1), "tests 1 silos, and there are 4"),
     "asking for what is not released": ("tested", at("mechanism", NoRelease(n_agents=4)), "but this schedule asks"),
     "a schedule that reads users": ("tested", at("schedule", nosy(reads="users")), LEAKS),
     "a schedule that reads log det": ("tested", at("schedule", nosy(reads="log_det")), LEAKS),
@@ -570,6 +570,27 @@ NAMED = {  # what is done to an example, and why nothing is claimed, or the epsi
     "an algorithm in disguise": ("tree", disguised, OWN_LOOP),
     "a release put in later": ("tree", at("mechanism.release", LATER), "was put in after binding"),
 }
+
+
+ODD = [3], np.array([3]), np.array([3, 4]), np.int64(3), math.nan, None, "3", {}, 3.0, 2**70
+
+
+@pytest.mark.parametrize("name", ["regulars", "together", "own trust", "DP-SE"])
+def test_bounds_of_odd_types(name):
+    """Values that are no bounds, and may not be hashable, are no claim and no error."""
+    where = "unit" if name == "DP-SE" else "mechanism.users"
+    bound = put(honest(name), where, fb.privacy.Users(3, per_batch=1))
+    bounds = {"per_batch": None, "apart": ODD[-1]}  # a run refuses the latter, which int32 does not hold
+    for field in ("visits", "per_batch", "apart", "silos"):
+        for odd in ODD:
+            if field not in bounds or odd is not bounds[field]:
+                assert certify(put(bound, f"{where}.{field}", odd)).claim == "none", (field, odd)
+
+
+@pytest.mark.parametrize("field", ["held", "resends"])
+def test_odd_values_where_noise_is_measured(field):
+    for odd in ODD:
+        certify(put(honest("own trust"), f"mechanism.{field}", odd))  # raises no error
 
 
 @pytest.mark.parametrize("name", NAMED)

@@ -153,7 +153,7 @@ class Replanted:
             trusted="silo" if n_servers > 1 else "server",
             adjacency=f"{self.adjacency} ({ADJACENCY[self.adjacency]})",
             neighbours=self.adjacency,
-            unit=f"the data of one user in {rounds}, hidden from every party except their own server (cluster "
+            unit=f"the data of one user in {rounds}, protected from every party except their own server (cluster "
             f"differential privacy); this covers all data of a user with {often}",
             epsilon=asked,
             delta=delta,
