@@ -230,7 +230,7 @@ def test_what_one_silo_knows_of_the_noise_is_stated():
         model = SecAgg.calibrate(need)
         fewer = dataclasses.replace(model, dropouts=dropouts + 1).proof(need)
         assert fewer.epsilon > model.proof(need).epsilon
-        assert f"one of {3 - dropouts} silos epsilon is {fewer.epsilon:.4g}" in model.proof(need).assumes[0]
+        assert f"one of {3 - dropouts} shares epsilon is {fewer.epsilon:.4g}" in model.proof(need).assumes[0]
 
 
 def test_the_formula_of_dubey_and_pentland():

@@ -13,6 +13,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.core import wide
 from fedbandit_jax.engine.runners import Synchronous
+from fedbandit_jax.privacy import proof
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.bound import Exact, Timing
 from fedbandit_jax.privacy.sums import Steps, Sums, too_coarse
@@ -214,9 +215,9 @@ def test_what_float32_adds_up_is_too_coarse():
     mechanism = fb.privacy.Mechanism(BUDGET, "tree", trust="central")
     bound = mechanism.bind(BoundStatistic(2, unit_rewards=True), n_agents=2, n_syncs=4, batch=2)
     bound = fb.audits.by_message(bound)
-    assert not bound.coarse(2)
+    assert not proof.coarse(bound, 2)
     long = dataclasses.replace(bound, batch=2**28, longest=2**28)
-    assert "too coarse for noise" in long.coarse(2**28)
+    assert "too coarse for noise" in proof.coarse(long, 2**28)
     timing = Timing("fixed in advance")
     found = [one.guarantee(timing, one.batch) for one in (bound, long)]
     assert [(one.claim, math.isfinite(one.epsilon_exact)) for one in found] == [("certified", True), ("none", False)]
