@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 
 from fedbandit_jax.envs import Logged
+from fedbandit_jax.planning.demands import quietest
 from fedbandit_jax.planning.evaluation import OF_SHARES, STATED, strange
 from fedbandit_jax.privacy import Budget, Users, calibrate
+from fedbandit_jax.privacy.budget import sensitivity_sq
+from fedbandit_jax.privacy.statistic import Bounds
 from fedbandit_jax.report.tables import aligned
 
 EPSILONS = (0.1, 1.0, 10.0)
@@ -22,7 +25,7 @@ FEW = 10  # rows of a silo whose mean is imprecise
 def price(env: Logged) -> Iterator[str]:
     """Compares gains of the best arms with the uncertainty of an arm's mean, in sentences and tables.
 
-    The noise is for one release of the sums of all rows. No private algorithm that learns from all rows adds less. For
+    The noise is for one release of the sums of all rows, by the statistic of `fb.plan`. Several releases add more. For
     returning users a second table protects all visits of a user, with one visit at every silo.
     """
     fit, delta = env.fit, 1 / (10 * env.fit.replayed_rows)
@@ -30,12 +33,15 @@ def price(env: Logged) -> Iterator[str]:
     once: Any = dict(n_syncs=1, release="blt", n_agents=m, batch=max(1, n // m), dim=fit.dim)
     entry = float(env.rows[0, 0] * env.arms[0, 0])  # of an arm's features, which is the same in all rows
     gain, chance = fit.best - fit.uniform, fit.noise_std * math.sqrt(fit.arms / n)
+    rules = (Bounds.of(quietest(env.spec, trust)) for trust in TRUSTS)  # which move sums by less than (x y, x x')
+    squares = (sensitivity_sq("replace", one.gram_scale * one.weight, one.response) for one in rules)
+    moves = [math.sqrt(square / sensitivity_sq("replace")) for square in squares]
 
     def table(rows: int, users: Users) -> str:
         cells = [("epsilon", *TRUSTS.values())]
         for epsilon in EPSILONS:
             noises = (calibrate(Budget(epsilon, delta), trust=trust, users=users, **once).model for trust in TRUSTS)
-            stds = [float(noise.sum_std()) * fit.arms / (entry * rows) for noise in noises]
+            stds = [float(noise.sum_std()) * less * fit.arms / (entry * rows) for noise, less in zip(noises, moves)]
             cells.append((f"{epsilon:g}", *(f"{std:.4f}{' (!)' * (std > gain)}" for std in stds)))
         return aligned(cells)
 

@@ -8,6 +8,7 @@ from handmade import visits
 
 import fedbandit_jax as fb
 from fedbandit_jax.planning import evaluation
+from fedbandit_jax.planning.demands import quietest
 from fedbandit_jax.planning.price import price
 
 
@@ -41,7 +42,10 @@ def test_whose_word_propensities_are_and_which_silos_are_small():
 
 
 def test_what_it_costs_to_protect_users():
-    """By hand: noise of one visit to each of three silos, on the mean of an arm over first visits alone."""
+    """By hand: noise of one visit to each of three silos, on the mean of an arm over first visits alone.
+
+    The noise is that of centred rewards and half of x x', whose sensitivity is sqrt(9/8) in place of sqrt(9/2).
+    """
     env, said = priced(visits(), features=["age"], user="patient")
     assert "M = 3 silos, K = 3 arms" in said
     silo = np.repeat(np.arange(3), env.counts)
@@ -55,5 +59,18 @@ def test_what_it_costs_to_protect_users():
         noise = [fb.privacy.calibrate(budget, trust=trust, users=users, **whole).model.sum_std()
                  for trust in ("silo_local", "secagg")]  # fmt: skip
         scale = float(env.rows[0, 0] * env.arms[0, 0]) * rows / 3
-        shown = r" +".join(rf"{std / scale:.4f}(?: \(!\))?" for std in noise)
+        shown = r" +".join(rf"{std / 2 / scale:.4f}(?: \(!\))?" for std in noise)
         assert re.search(rf"^1 +{shown}$", said, re.M)
+
+
+def test_no_recipe_of_a_plan_adds_less_noise_than_the_table():
+    """Its statistic, with one release of all rows, adds what the table shows, up to the digits and the rounding."""
+    env, said = priced(visits(), features=["age"])
+    shown = [float(number) for number in re.search(r"^1 +([\d.]+).* ([\d.]+)", said, re.M).groups()]
+    rounds, fit = env.fit.replayed_rows // 3, env.fit
+    budget = fb.privacy.Budget(1.0, 1 / (10 * fit.replayed_rows))
+    for mean, trust in zip(shown, ("silo_local", "secagg")):
+        privacy = fb.privacy.Mechanism(budget, "blt", trust, statistic=quietest(env.spec, trust))
+        mechanism = fb.algos.Federated(schedule=rounds, privacy=privacy).bind(env.spec, rounds).mechanism
+        scale = float(env.rows[0, 0] * env.arms[0, 0]) * fit.replayed_rows / fit.arms
+        assert mechanism.batch_stds()[0] / scale == pytest.approx(mean, rel=2e-3, abs=6e-5)
