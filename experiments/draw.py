@@ -24,6 +24,7 @@ from drawing import Experiment
 from options import FIGURES
 
 import fedbandit_jax as fb
+from fedbandit_jax.core.validate import suggestion
 
 HERE = Path(__file__).resolve().parent
 MODULES = (
@@ -51,7 +52,8 @@ def main(words: Sequence[str]) -> None:
     known = experiments()
     if not words or words[0] not in known:
         listed = "\n".join(f"{name:27} {about(one)}" for name, one in known.items())
-        raise SystemExit(f"python experiments/draw.py NAME [--help]\n\n{listed}")
+        wrong = [f"NAME must be a figure, got {words[0]!r}{suggestion(words[0], known)}" for _ in words[:1]]
+        raise SystemExit("\n\n".join(["python experiments/draw.py NAME [--help]", listed, *wrong]))
     name, one = words[0], known[words[0]]
     asked = tyro.cli(one.options, prog=f"draw.py {name}", description=one.measure.__doc__, args=words[1:])
     path = asked.folder / "_".join(filter(None, (name, asked.variant)))

@@ -87,6 +87,11 @@ def test_pages_name_figures(draw):
     assert {draw.name_of(draw.head(path)[0]) for path in FIGURES.glob("*.csv")} == draw.experiments().keys()
 
 
+def test_an_unknown_figure_is_named(draw):
+    with pytest.raises(SystemExit, match=r"got 'beyond_user': did you mean 'beyond_users'\?$"):
+        draw.main(["beyond_user"])
+
+
 def test_a_picture_is_drawn_again_in_another_folder(draw, monkeypatch, tmp_path):
     """By the command that `all.py --redraw --out DIR` runs, from the numbers that are kept in experiments/figures."""
     run = runpy.run_path(str(EXPERIMENTS / "all.py"))["run"]

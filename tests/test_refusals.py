@@ -36,6 +36,14 @@ OPTIONS = dict(silo="silo", arm="arm", reward="y")
 REPLAYED = E.rejection(fb.data.table(LOG, **OPTIONS, propensity="p"))
 
 
+@fb.pytree
+class Forgets:
+    """An environment of one's own without `pull`."""
+
+    spec: fb.Spec = fb.static()
+    init, observe = E.Sphere.init, E.Sphere.observe
+
+
 def community(items=EYE, thetas=EYE, clusters=LABELS, n_servers=1):
     return E.community(items, thetas, clusters, n_servers=n_servers)
 
@@ -274,6 +282,7 @@ RUNS = [
     ("grid", grid({"agents": [2]}, E.gap)),
     ("n_agents", grid({"n_agents": [0]}, gap)),
     ("a name in env", grid({}, {1: GAP})),
+    ("env", lambda: fb.simulate(Forgets(spec=SPHERE.spec), PLAIN, horizon=20, **RUN)),
     ("what env returns", grid({}, lambda: 5)),
     ("grid", grid({"epsilon": [1]}, lambda epsilon: 5)),
     ("grid", grid({"seed": [1]}, lambda seed: GAP)),

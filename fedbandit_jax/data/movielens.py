@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,13 @@ def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
     head = [*pandas.read_csv(file, nrows=0, **options)]
     if head != HEADER:
         raise ValueError(f"{file}, line 1: must be {','.join(HEADER)}, got {','.join(head)[:60]!r}")
-    table = table.drop_duplicates(["user", "movie"])
+    with file.open("rb") as opened:
+        opened.seek(-1, os.SEEK_END)
+        if opened.read() != b"\n":
+            raise ValueError(f"{file} must end with the end of a line, got another byte: is it cut short?")
+    if (again := table.duplicated(["user", "movie"])).any():
+        user, movie, *_ = table.iloc[int(np.argmax(again))].astype(int)
+        raise ValueError(f"{file} must have one rating of a user for a movie, got two of user {user} for {movie}")
     return table.user.to_numpy(), table.movie.to_numpy()
 
 

@@ -20,6 +20,8 @@ from fedbandit_jax.planning.forecast import Forecast
 from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.schedules import Every, Geometric, Schedule, as_schedule
 
+SHOWN = 3  # rounds of growing batches in a label
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Candidate:
@@ -95,7 +97,7 @@ def fitting(
 
     def tried(syncs: int | None) -> Candidate:
         algo = make(syncs)
-        label = ", ".join(part for part in (group, numbers, _words(algo.schedule)) if part)
+        label = ", ".join(part for part in (group, numbers, _words(algo.schedule, demands.horizon)) if part)
         return considered(label, group, algo, demands)
 
     one = tried(syncs)
@@ -107,9 +109,11 @@ def growing(horizon: int, first: int, syncs: int) -> float:
     return min(max(math.ceil(1000 * ((horizon + 1) / first) ** (1 / syncs)) / 1000, 1.001), 1e6)
 
 
-def _words(schedule: Schedule | int) -> str:
+def _words(schedule: Schedule | int, horizon: int) -> str:
+    """Says when silos synchronise, such as "after rounds 12, 18, 27, ..."."""
     if isinstance(schedule, Geometric):
-        return f"from round {schedule.first:,} by {schedule.growth:g}"
+        first, more = schedule.rounds(horizon)[:SHOWN], schedule.n_syncs(horizon) > SHOWN
+        return f"after round{'s' * (len(first) > 1)} {', '.join(map(str, first))}{', ...' * more}"
     assert isinstance(schedule, Every)
     return f"every {schedule.batch:,} rounds" if schedule.batch > 1 else "every round"
 

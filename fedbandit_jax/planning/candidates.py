@@ -148,18 +148,18 @@ def _in_growing_batches(party: Party, demands: Demands, free: bool) -> Iterator[
     growth, decay = (DOUBLING, 1.0) if free else (DOUBLING if spec.drops else GROWTH, None)
     early, most = _first(party, demands, growth, decay or growth), max(1, (horizon - spec.late) // 4)
     early = max(1, early - spec.late)
+
+    def of(first: int, usual: float, release: Callable[[float], Any]) -> Callable[[Policy, int | None], Federated]:
+        def make(policy: Policy, syncs: int | None) -> Federated:
+            grown = usual if syncs is None else growing(horizon, first, syncs)
+            privacy = _mechanism(party, release(grown), demands)
+            return Federated(policy=policy, schedule=Geometric(grown, first=first), privacy=privacy)
+
+        return make
+
     for first in dict.fromkeys(min(math.ceil(later * early), most) + spec.late for later in LATER):
-
-        def grows(policy: Policy, syncs: int | None, first=first) -> Federated:
-            grown = growth if syncs is None else growing(horizon, first, syncs)
-            privacy = _mechanism(party, Decaying(min(decay or grown, 100.0)), demands)
-            return Federated(policy=policy, schedule=Geometric(grown, first=first), privacy=privacy)
-
-        def once(policy: Policy, syncs: int | None, first=first) -> Federated:
-            grown = DOUBLING if syncs is None else growing(horizon, first, syncs)
-            privacy = _mechanism(party, "input_perturbation", demands)
-            return Federated(policy=policy, schedule=Geometric(grown, first=first), privacy=privacy)
-
+        grows = of(first, growth, lambda grown: Decaying(min(decay or grown, 100.0)))
+        once = of(first, DOUBLING, lambda _: "input_perturbation")
         for scale in SCALES:
             yield Play("UCB", f"width x {scale:g}", _optimism(scale), grows)
         for family, numbers, policy in _others(_loudest(grows(Greedy(), None), demands)):

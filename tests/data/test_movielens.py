@@ -148,6 +148,9 @@ DAMAGED = [  # text of a file, and words of the refusal
     (TEXT.replace("userId,movieId", "movieId,userId"), "got 'movieId,userId,rating,timestamp'"),
     *((TEXT.replace(LINE, line), "in every line, got") for line in ("5,x,4.0,1", "0,7,4.0,1", "5,7,6,1", "5,7,nan,1")),
     ("5::7::4.0::1\n5::7::4.0::1\n", "in every line, got"),  # of an older release
+    (TEXT[:-1], "must end with the end of a line"),
+    (TEXT[:-5], "must end with the end of a line"),  # in a time, whose first digits are one
+    (TEXT + LINE + "\n", "must have one rating of a user for a movie, got two of user 5 for"),
 ]
 
 
