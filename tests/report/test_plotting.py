@@ -265,9 +265,24 @@ def test_names_and_colours_of_your_own(kind):
     result = dataclasses.replace(swept({"a": ({"algorithm": "a", "epsilon": 1}, 1.0), "b": 2.0}), gauges=gauge)
     ax = drawn(kind, result, names={"a": "mine"}, colours={"a": "#123456"})
     assert colours_of(ax) == {"mine": "#123456", "b": fb.plotting.styles(result)["b"].colour}
-    for wrong in ({"c": "red"}, {"a": "no colour"}):
-        with refused("colours"):
-            drawn(kind, result, colours=wrong)
+    for wrong in (
+        dict(colours={"c": "red"}),
+        dict(colours={"a": "no colour"}),
+        dict(names={"c": "x"}),
+        dict(names={"a": 3}),
+    ):
+        with refused(*wrong):
+            drawn(kind, result, **wrong)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_and_colours_of_an_algorithm(kind):
+    """They are for all of its lines, and the other parameters stay in the names."""
+    points = {f"a(n_agents={m})": ({"algorithm": "a", "epsilon": 1, "n_agents": m}, m) for m in (3, 4)}
+    worlds = {label: WORLD | {"n_agents": place["n_agents"]} for label, (place, _) in points.items()}
+    result = dataclasses.replace(swept(points, environments=worlds), gauges={"clusters": np.ones((2, 3, 2))})
+    ax = drawn(kind, result, names={"a": "mine"}, colours={"a": "#123456"})
+    assert colours_of(ax) == {"mine, M = 3": "#123456", "mine, M = 4": "#123456"}
 
 
 LONG = "Private-FedLinUCB with a name that goes on and on, as names of variants of algorithms in long sweeps do, (x)"

@@ -130,21 +130,31 @@ def styles(result: Result, colours: Mapping[str, str] | None = None) -> dict[str
 
     Args:
         result: result of one or several algorithms.
-        colours: label -> your colour, in place of that of `colour`.
+        colours: label, or algorithm of the sweep -> your colour, in place of that of `colour`.
     """
     validate.instance("result", result, Result, "an fb.Result")
-    validate.instance("colours", colours, (Mapping, type(None)), "a mapping of labels to colours, or None")
-    for label, its in (colours or {}).items():
-        validate.one_of("colours", label, result.labels)
+    for its in (own := checked_keys("colours", colours, result)).values():
         if not is_color_like(its):
             raise BadValue("colours", "must be colours of matplotlib", its)
-    accounts = result.config["algorithms"]
-    colours = {label: drawn(colour(accounts[label])) for label in result.labels} | dict(colours or {})
-    found = {}
-    for (label, its), marker in zip(colours.items(), told_apart([*colours.values()], ("", *MARKERS))):
+    accounts, found = result.config["algorithms"], {}
+    chosen = {
+        label: own.get(label, own.get(point["algorithm"], drawn(colour(accounts[label]))))
+        for label, point in result.coordinates.items()
+    }
+    for (label, its), marker in zip(chosen.items(), told_apart([*chosen.values()], ("", *MARKERS))):
         line, claim = promise(result.certificates[label])
         found[label] = Style(its, "-." if accounts[label].get("type") in UNIFORM else line, marker, claim)
     return found
+
+
+def checked_keys(argument: str, given: Mapping[str, Any] | None, result: Result) -> Mapping[str, Any]:
+    """Checks that the keys of a mapping are labels of a result, or algorithms of the sweep without its parameters."""
+    validate.instance(argument, given, (Mapping, type(None)), f"a mapping of labels to {argument}, or None")
+    algorithms = (point["algorithm"] for point in result.coordinates.values())
+    known = dict.fromkeys([*algorithms, *result.labels])
+    for key in given or {}:
+        validate.one_of(argument, key, known)
+    return given or {}
 
 
 def promise(certificate: Certificate) -> tuple[str, str]:

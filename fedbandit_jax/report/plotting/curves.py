@@ -57,7 +57,7 @@ def regret(
     Args:
         result: result of `fb.simulate`, `fb.sweep` or `Result.load`.
         time_average: draw Reg(t) / t, as in the papers' figures; False draws cumulative regret Reg(t).
-        names, colours: label -> your name or colour of its curve; default: the label, and `colour`.
+        names, colours: label, or algorithm of a sweep -> your name or colour; default: the label, and `colour`.
         legend: False names curves at their right ends in place of a legend.
         ax: axes to draw on; default: a new figure.
     """
@@ -118,7 +118,9 @@ def _draw(
         if not np.isfinite(mean).any():  # without this gauge
             continue
         lowest = min(lowest, float(np.nanmin(mean)))
-        name = names.get(label) or in_words(label)
+        algorithm = str(result.coordinates[label]["algorithm"])
+        renamed = names[algorithm] + label.removeprefix(algorithm) if algorithm in names else label
+        name = names.get(label, in_words(renamed))
         name = entry(name, style.claim) if private and legend else name
         over = sum(np.isclose(mean, other, NEAR).mean() > 0.9 for other in means[i + 1 :])
         wide = 1.5 + 2.5 * min(over, 3)  # visible on both sides of the curves above it
@@ -178,7 +180,7 @@ def against(
         result: result of `fb.sweep`, with a grid.
         coordinate: a parameter of the sweep, such as "epsilon" (as requested; for the certificates' epsilon see
             `privacy_frontier`), "n_agents" or "environment".
-        names, colours: label -> your name or colour of its line. Labels with one name are one line.
+        names, colours: label, or algorithm of the sweep -> your name or colour. Labels with one name are one line.
         legend, ax: as in `regret`.
     """
     validate.boolean("legend", legend)
@@ -231,11 +233,11 @@ def families(
     """Groups configurations into lines along these coordinates, by your names where there are some."""
     points = result.coordinates
     beside = {name: words(result, name) for name in varied(result) if name not in (*along, "algorithm")}
-    found: dict[str, list[str]] = {}
+    found, names = {}, names or {}
     for label, point in points.items():
         here = (equation(name, texts[label]) for name, texts in beside.items() if label in texts)
-        own = ", ".join([str(point["algorithm"]), *here])
-        found.setdefault((names or {}).get(label, own), []).append(label)
+        own = ", ".join([names.get(point["algorithm"], point["algorithm"]), *here])
+        found.setdefault(names.get(label, own), []).append(label)
     looks = styles(result, colours)
     chosen = [looks[labels[0]].colour for labels in found.values()]
     made = []

@@ -28,6 +28,7 @@ from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import write_atomic
 from fedbandit_jax.core.validate import BadValue
+from fedbandit_jax.report.plotting.colours import checked_keys
 from fedbandit_jax.report.result import Result
 from fedbandit_jax.report.tables import bases
 
@@ -51,7 +52,8 @@ _STYLE: Any = {"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "fedb
 def checked(result: Any, ax: Any, names: Any = None) -> Axes:
     """Checks the arguments of a figure, and returns its axes."""
     validate.instance("result", result, Result, "an fb.Result")
-    validate.instance("names", names, (Mapping, type(None)), "a mapping of labels to names, or None")
+    for name in checked_keys("names", names, result).values():
+        validate.text("names", name)
     validate.instance("ax", ax, (Axes, type(None)), "matplotlib's Axes or None")
     return plt.subplots(figsize=SIZE, layout="constrained")[1] if ax is None else ax
 
