@@ -107,7 +107,8 @@ class LinUCB:
 
     def __init__(self, spec: Any, bound: Any, rng: np.random.Generator):
         self.n, self.n_servers, self.dim = spec.n_users, spec.n_servers, spec.dim
-        self.bound, self.ridge = bound, float(bound.regularization)
+        self.bound, self.exchange = bound, getattr(bound, "exchange", bound)  # of FCLUB
+        self.ridge = float(self.exchange.regularization)
         self.scale, self.slope, self.log_term, self.theta_norm, _ = map(float, bound.width)
         self.users = self.models = Models(self.n, self.dim, self.ridge)
         self.label = np.arange(self.n)
@@ -289,8 +290,9 @@ class FCLUB(LinUCB):
 
     def __init__(self, spec: Any, bound: Any, rng: np.random.Generator):
         super().__init__(spec, bound, rng)
-        self.rng, self.std, self.rho = rng, 0.0 if bound.noise is None else float(bound.noise.std), float(bound.rho)
-        self.shift = UPLOADED if bound.shifts else 0
+        noise, self.rho = self.exchange.noise, float(self.exchange.rho)
+        self.rng, self.std = rng, 0.0 if noise is None else float(noise.std)
+        self.shift = UPLOADED if self.exchange.shifts else 0
         self.links, self.local = complete(self.n, self.n_servers), {}
         self.partition: Any = None
 
@@ -358,13 +360,13 @@ class FCLUB(LinUCB):
         local.count += 1
         more, group = (local.buffer, local.count, self.shift), local.group
         grown = local.known.plus(*more)
-        if not self.ripe(grown, local.known, float(self.bound.upload)):
+        if not self.ripe(grown, local.known, float(self.exchange.upload)):
             return
         group.shared, local.known = group.shared.plus(*more), grown
         self.empty(local)
         for other in group.members:
             behind = group.shared.count > other.known.count
-            if behind and self.ripe(group.shared, other.known, float(self.bound.download)):
+            if behind and self.ripe(group.shared, other.known, float(self.exchange.download)):
                 other.known = group.shared
 
     def ripe(self, new: Statistics, old: Statistics, threshold: float) -> bool:

@@ -92,7 +92,7 @@ def worth(algo: Any, env: fb.Environment, horizon: int) -> float:
 
     The certificate of CDP-FCLUB-DC has no epsilon, since raw statistics also decide what the noise is added to.
     """
-    return algo.bind(env.spec, horizon).noise.epsilon_exact
+    return algo.bind(env.spec, horizon).exchange.noise.epsilon_exact
 
 
 def noted(name: str, algo: Any, env: Any, horizon: int) -> str:

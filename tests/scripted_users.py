@@ -90,7 +90,7 @@ def noise_of(bound, key, dim):
 
 @functools.partial(jax.jit, static_argnames="dim")
 def _noise(bound, key, s, seat, k, dim):
-    return prefix(bound.noise, key, s, seat, k, dim)
+    return prefix(bound.exchange.noise, key, s, seat, k, dim)
 
 
 def prefix(noise, key, phase, slot, k, dim):

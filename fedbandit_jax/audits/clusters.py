@@ -196,17 +196,17 @@ def uploads(algo: FCLUB, *, name: str) -> Case:
     _budget(algo)
     spec = spec_of_visits(1, 1, dim=1)
     bound = algo.bind(spec, 2)
-    if bound.shifts and not bound.counts:
-        rho = float(bound.rho)
+    if bound.exchange.shifts and not bound.exchange.counts:
+        rho = float(bound.exchange.rho)
         bound = algo.replace(upload=1 + 3 * rho / (algo.regularization + 2 * rho)).bind(spec, 2)
-    assert bound.noise is not None
+    assert bound.exchange.noise is not None
     whole = TranscriptOfVisits(algo=bound, spec=spec)
     return Case(
         name=name,
         mechanism=lambda key, data: whole(key, data)[0].uploaded,
         data=one_item([[0.0], [1.0]], [0.0, 1.0], [0, 0]),
         neighbour=one_item([[0.0], [0.0]], [0.0, 0.0], [0, 0]),
-        epsilon=dataclasses.replace(bound.noise, delta=DELTA).epsilon_exact,
+        epsilon=dataclasses.replace(bound.exchange.noise, delta=DELTA).epsilon_exact,
         delta=DELTA,
     )
 

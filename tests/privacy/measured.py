@@ -82,16 +82,16 @@ def transcripts(bound, arrivals, keys, people):
 @jax.jit
 def trees(bound, keys, people):
     """(N, rows, d, d + 1) all that the trees of FCLUB release of the first user, who comes before its first upload."""
-    x, y = bound.noise.admit(people.x[0, 0], people.y[0, 0])
+    x, y = bound.exchange.noise.admit(people.x[0, 0], people.y[0, 0])
     hers = jnp.outer(x, jnp.append(x, y))
     slot, n = jnp.int32(0), len(x)
 
     def run(key):
         def grow(noise, at):
             phase, k = at
-            change = bound.noise.change(key, phase, slot, jnp.maximum(k - 1, 0), n)
-            noise = jnp.where(k == 0, bound.noise.first(key, phase, slot, n), noise + change)
-            shown = (k < jnp.asarray(bound.noise.leaves)[phase - 1]) & ((phase > 1) | (k > 0))
+            change = bound.exchange.noise.change(key, phase, slot, jnp.maximum(k - 1, 0), n)
+            noise = jnp.where(k == 0, bound.exchange.noise.first(key, phase, slot, n), noise + change)
+            shown = (k < jnp.asarray(bound.exchange.noise.leaves)[phase - 1]) & ((phase > 1) | (k > 0))
             return noise, jnp.where(shown, noise + hers, 0)
 
         phases, prefixes = jnp.divmod(jnp.arange(5 * 17), 17)

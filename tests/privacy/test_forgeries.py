@@ -30,9 +30,10 @@ from fedbandit_jax.schedules import BoundLogDet
 REFUSED = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, AssertionError, RuntimeError,
            np.linalg.LinAlgError)  # fmt: skip
 # what is only told of the noise, or acts on what is released
-UNREAD = ("policy", "stds", "bias_scale", "grouping", "width", "alpha_2", "rho", "upload", "download", "vector",
-          "max_uploads", "users", "radius", "hears", "hops", "delay", "n_batches", "round_robin", "spec",
-          "regularization", "mechanism.longest", "protocol.noise.bits")  # fmt: skip
+UNREAD = ("policy", "stds", "bias_scale", "grouping", "width", "alpha_2", "vector", "exchange.regularization",
+          "exchange.rho", "exchange.upload", "exchange.download", "exchange.max_uploads", "users", "radius", "hears",
+          "hops", "delay", "n_batches", "round_robin", "spec", "regularization", "mechanism.longest",
+          "protocol.noise.bits")  # fmt: skip
 # by default every trust model, release and loop once
 SLOW = ("own policy", "secagg", "missing", "banded", "statistic", "own schedule", "grouped", "Shuffle-DP-SE", "KL-UCB",
         "samples of sums")  # fmt: skip

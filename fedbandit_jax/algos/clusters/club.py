@@ -44,7 +44,7 @@ class BoundCLUB(SeatedAlgorithm):
         server, place = self.seats.find(user)
         of = self.seats.at(state.users, server)
         members = state.label[server] == state.label[server, place]
-        found, count = self.together(of, members)
+        found, count = seats.together(of, members, self.regularization)
         return self.bounds(contexts, found.inverse, found.theta, count)
 
     @override

@@ -9,6 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from fedbandit_jax.algos.clusters import phase_trees, seats
+from fedbandit_jax.algos.clusters.exchange import Exchange
 from fedbandit_jax.algos.clusters.fclub_loop import BoundFCLUB
 from fedbandit_jax.algos.clusters.phase_trees import Replanted, replant
 from fedbandit_jax.algos.clusters.seats import ClusteringRecipe
@@ -138,25 +139,21 @@ class FCLUB(ClusteringRecipe):
     @override
     def bind(self, spec: Spec, horizon: int) -> BoundFCLUB:
         common, noise = seats.common(spec, self, str(self.name)), self._noise(spec, horizon)
-        rho, _, kappa = self._bounds(noise, spec, horizon)
+        rho, _, kappa = bounds(noise, self.spectral, spec, horizon, self.failure)
         scale = (lambda ratio: ratio) if self.trigger == "count" else math.log
-        numbers = dict(
-            alpha_1=self.alpha_1,
-            alpha_2=self.alpha_2,
-            upload=scale(self.upload),
-            download=scale(self.download),
-            rho=rho,
-            vector=kappa * math.sqrt(rho),
-        )
-        return BoundFCLUB(
-            **{name: np.float32(number) for name, number in numbers.items()},
-            max_uploads=np.int32(horizon if self.max_uploads is None else self.max_uploads),
-            spec=spec,
-            counts=self.trigger == "count",
-            shifts=noise is not None and self.shift == "every",
+        exchange = Exchange(
+            regularization=common.pop("regularization"),
+            rho=np.float32(rho),
             noise=noise,
-            **common,
+            shifts=noise is not None and self.shift == "every",
+            upload=np.float32(scale(self.upload)),
+            download=np.float32(scale(self.download)),
+            max_uploads=np.int32(horizon if self.max_uploads is None else self.max_uploads),
+            counts=self.trigger == "count",
         )
+        factors = {name: np.float32(getattr(self, name)) for name in self.factors}
+        vector = np.float32(kappa * math.sqrt(rho))
+        return BoundFCLUB(exchange=exchange, vector=vector, spec=spec, **factors, **common)
 
     def _noise(self, spec: Spec, horizon: int) -> Replanted | None:
         if self.budget is None:
@@ -171,26 +168,30 @@ class FCLUB(ClusteringRecipe):
             )
         return noise
 
-    def _bounds(self, noise: Replanted | None, spec: Spec, horizon: int) -> Spectral:
-        # With probability 1 - failure / 2 the noise H on sum x x' has norm <= rho, and the noise h on sum x y has norm
-        # <= kappa sqrt(rho), at all uploads of all local clusters. (If rho is as printed, only the latter is proved.)
-        if noise is None:
-            return Spectral(0.0, 0.0, 0.0)
-        printed = self.spectral == "printed"
-        found = spectral.bounds(
-            "quantile" if printed else self.spectral,
-            sigma=noise.sigma,
-            nodes=noise.nodes,
-            dim=spec.dim,
-            n_syncs=horizon,
-            n_agents=spec.n_users,
-            failure=self.failure,
-            delta=noise.delta,
-        )
-        if not printed:
-            return found
-        rho = equation_7(noise.epsilon, noise.delta, noise.depth, spec.dim, spec.n_users, self.failure)
-        return Spectral(rho, 3 * rho, found.kappa * math.sqrt(found.rho_min / rho))
+
+def bounds(noise: Replanted | None, how: str, spec: Spec, horizon: int, failure: float) -> Spectral:
+    """Returns rho, 3 rho and kappa for all uploads of all local clusters, found as `FCLUB.spectral` says.
+
+    With probability 1 - failure / 2 the noise H on sum x x' has norm <= rho, and the noise h on sum x y has norm <=
+    kappa sqrt(rho). (If rho is as printed, only the latter is proved.)
+    """
+    if noise is None:
+        return Spectral(0.0, 0.0, 0.0)
+    printed = how == "printed"
+    found = spectral.bounds(
+        "quantile" if printed else how,
+        sigma=noise.sigma,
+        nodes=noise.nodes,
+        dim=spec.dim,
+        n_syncs=horizon,
+        n_agents=spec.n_users,
+        failure=failure,
+        delta=noise.delta,
+    )
+    if not printed:
+        return found
+    rho = equation_7(noise.epsilon, noise.delta, noise.depth, spec.dim, spec.n_users, failure)
+    return Spectral(rho, 3 * rho, found.kappa * math.sqrt(found.rho_min / rho))
 
 
 def equation_7(epsilon: float, delta: float, depth: int, dim: int, n_clusters: int, failure: float) -> float:

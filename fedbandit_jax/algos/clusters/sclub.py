@@ -10,7 +10,7 @@ from jax import Array, lax
 from typing_extensions import override
 
 from fedbandit_jax.algos.clusters import seats
-from fedbandit_jax.algos.clusters.seats import RESOLVE, ClusteringRecipe, SeatedAlgorithm, UserSums
+from fedbandit_jax.algos.clusters.seats import RESOLVE, ClusteringRecipe, SeatedAlgorithm, UserSums, together
 from fedbandit_jax.core import control, struct, tables
 from fedbandit_jax.interfaces import Report, Spec
 
@@ -45,6 +45,83 @@ class Change(NamedTuple):
     own: Array  # (d, d), inverse of the served user's cluster
     rest: Array  # () int32, the cluster that the user has left, P if none
     left: Array  # (d, d), its inverse
+
+
+class OneServer(NamedTuple):
+    """The users of one server, and the rules by which the cluster of the user at a `place` splits and merges."""
+
+    users: UserSums  # with a leading axis P
+    regularization: struct.Number
+    alpha_theta: struct.Number
+    alpha_p: struct.Number
+
+    def leaves(self, sets: Sets, place: Array) -> Array:
+        """Returns whether the user at a place must leave the cluster (Algorithm 2)."""
+        counts, t = self.users.counts.astype(jnp.float32), sets.served.astype(jnp.float32)
+        others = tables.put(sets.label == sets.label[place], place, jnp.bool_(False))
+        spread = seats.spread(counts[place]) + seats.spread(sets.noted_count[place])
+        far = seats.distance(self.users.theta[place], sets.noted_theta[place]) > self.alpha_theta * spread
+        often = jnp.abs(counts - counts[place]) / t > 2 * self.alpha_p * seats.spread(t)
+        return others.any() & (far | (others & often).any())
+
+    def split(self, change: Change, place: Array) -> Change:
+        """Makes the user at a place a cluster; the others keep their noted statistics."""
+        sets = change.sets
+        slot = sets.label[place]
+        others = tables.put(sets.label == slot, place, jnp.bool_(False))
+        rest = jnp.argmax(others).astype(jnp.int32)
+        count = self.users.counts[place].astype(jnp.float32)
+        sets = sets._replace(
+            label=tables.put(jnp.where(others, rest, sets.label), place, place),
+            noted_theta=tables.put(sets.noted_theta, place, self.users.theta[place]),
+            noted_count=tables.put(sets.noted_count, place, count),
+        )
+        left = self.settle(change._replace(sets=sets), rest)
+        sets = left.sets._replace(
+            theta=tables.put(left.sets.theta, place, self.users.theta[place]),
+            count=tables.put(left.sets.count, place, count),
+        )
+        return Change(sets, self.users.inverse[place], rest, left.own)
+
+    def settle(self, change: Change, slot: Array) -> Change:
+        """Recomputes the estimate of a cluster from the sums of its members; its inverse is `own`."""
+        sets = change.sets
+        found, count = together(self.users, sets.label == slot, self.regularization)
+        sets = sets._replace(theta=tables.put(sets.theta, slot, found.theta), count=tables.put(sets.count, slot, count))
+        return change._replace(sets=sets, own=found.inverse)
+
+    def merge(self, change: Change, place: Array) -> Change:
+        """Merges the cluster of the user at a place with similar ones, until there are none (Algorithm 3)."""
+
+        def join(carry: tuple[Change, Array]) -> tuple[Change, Array]:
+            change, alike = carry
+            sets, one, other = change.sets, change.sets.label[place], jnp.argmax(alike).astype(jnp.int32)
+            both, slot = (sets.label == one) | (sets.label == other), jnp.minimum(one, other)
+            sets = sets._replace(label=jnp.where(both, slot, sets.label))
+            change = self.settle(change._replace(sets=sets), slot)
+            union = change.sets
+            union = union._replace(
+                noted_theta=jnp.where(both[:, None], union.theta[slot], union.noted_theta),
+                noted_count=jnp.where(both, union.count[slot], union.noted_count),
+            )
+            return change._replace(sets=union), self.alike(union, place)
+
+        def all_of_them(change: Change) -> Change:
+            start = change, self.alike(change.sets, place)
+            return lax.while_loop(lambda carry: carry[1].any(), join, start)[0]
+
+        label, checked = change.sets.label, change.sets.checked
+        return control.cond_any((checked | (label != label[place])).all(), all_of_them, change, costly=True)
+
+    def alike(self, sets: Sets, place: Array) -> Array:
+        """Returns the clusters similar to that at a place, (P,) bool, if both have no member left to see."""
+        slot, t = sets.label[place], sets.served.astype(jnp.float32)
+        size, seen = (jnp.zeros_like(sets.label).at[sets.label].add(x) for x in (1, sets.checked.astype(jnp.int32)))
+        ready = (size > 0) & (seen == size)
+        f, rate = seats.spread(sets.count), sets.count / jnp.maximum(size, 1) / t
+        near = seats.distance(sets.theta[slot], sets.theta) < self.alpha_theta / 2 * (f + f[slot])
+        near &= jnp.abs(rate - rate[slot]) < self.alpha_p * seats.spread(t)
+        return tables.put(near & ready & ready[slot], slot, jnp.bool_(False))
 
 
 @struct.sealed
@@ -86,7 +163,8 @@ class BoundSCLUB(SeatedAlgorithm):
     ) -> tuple[SCLUBState, Report]:
         server, place = self.seats.find(user)
         known = self.learned(state.users, user, x, y)
-        of, sets = self.seats.at(known, server), tables.take(state.sets, server)
+        of = OneServer(self.seats.at(known, server), self.regularization, self.alpha_theta, self.alpha_p)
+        sets = tables.take(state.sets, server)
         sets = control.cond_any(seats.begins_phase(sets.served), _note, sets)
         slot = sets.label[place]
         sets = sets._replace(
@@ -97,11 +175,9 @@ class BoundSCLUB(SeatedAlgorithm):
         own, theta = seats.rank_one(state.inverse[server, slot], sets.theta[slot], x, y)
         sets = sets._replace(theta=tables.put(sets.theta, slot, theta))
         change = Change(sets, own, jnp.int32(len(sets.label)), jnp.zeros_like(own))
-        change = control.cond_any(
-            sets.count[slot] % RESOLVE == 0, lambda change: self._settle(of, change, slot), change
-        )
-        change = control.cond_any(self._leaves(of, sets, place), lambda change: self._split(of, change, place), change)
-        change = self._merge(of, change, place)
+        change = control.cond_any(sets.count[slot] % RESOLVE == 0, lambda change: of.settle(change, slot), change)
+        change = control.cond_any(of.leaves(sets, place), lambda change: of.split(change, place), change)
+        change = of.merge(change, place)
         inverse = state.inverse.at[server, change.rest].set(change.left, mode="drop")
         inverse = inverse.at[server, change.sets.label[place]].set(change.own, mode="drop")
         return SCLUBState(known, tables.put(state.sets, server, change.sets), inverse), Report()
@@ -109,74 +185,6 @@ class BoundSCLUB(SeatedAlgorithm):
     @override
     def partition(self, state: SCLUBState) -> Array:
         return self.at_servers(state.sets.label)
-
-    def _leaves(self, known: UserSums, sets: Sets, place: Array) -> Array:
-        """Returns whether the user at a place must leave the cluster (Algorithm 2)."""
-        counts, t = known.counts.astype(jnp.float32), sets.served.astype(jnp.float32)
-        others = tables.put(sets.label == sets.label[place], place, jnp.bool_(False))
-        spread = seats.spread(counts[place]) + seats.spread(sets.noted_count[place])
-        far = seats.distance(known.theta[place], sets.noted_theta[place]) > self.alpha_theta * spread
-        often = jnp.abs(counts - counts[place]) / t > 2 * self.alpha_p * seats.spread(t)
-        return others.any() & (far | (others & often).any())
-
-    def _split(self, known: UserSums, change: Change, place: Array) -> Change:
-        """Makes the user at a place a cluster; the others keep their noted statistics."""
-        sets = change.sets
-        slot = sets.label[place]
-        others = tables.put(sets.label == slot, place, jnp.bool_(False))
-        rest = jnp.argmax(others).astype(jnp.int32)
-        count = known.counts[place].astype(jnp.float32)
-        sets = sets._replace(
-            label=tables.put(jnp.where(others, rest, sets.label), place, place),
-            noted_theta=tables.put(sets.noted_theta, place, known.theta[place]),
-            noted_count=tables.put(sets.noted_count, place, count),
-        )
-        left = self._settle(known, change._replace(sets=sets), rest)
-        sets = left.sets._replace(
-            theta=tables.put(left.sets.theta, place, known.theta[place]),
-            count=tables.put(left.sets.count, place, count),
-        )
-        return Change(sets, known.inverse[place], rest, left.own)
-
-    def _settle(self, known: UserSums, change: Change, slot: Array) -> Change:
-        """Recomputes the estimate of a cluster from the sums of its members; its inverse is `own`."""
-        sets = change.sets
-        found, count = self.together(known, sets.label == slot)
-        sets = sets._replace(theta=tables.put(sets.theta, slot, found.theta), count=tables.put(sets.count, slot, count))
-        return change._replace(sets=sets, own=found.inverse)
-
-    def _merge(self, known: UserSums, change: Change, place: Array) -> Change:
-        """Merges the cluster of the user at a place with similar ones, until there are none (Algorithm 3)."""
-
-        def join(carry: tuple[Change, Array]) -> tuple[Change, Array]:
-            change, alike = carry
-            sets, one, other = change.sets, change.sets.label[place], jnp.argmax(alike).astype(jnp.int32)
-            both, slot = (sets.label == one) | (sets.label == other), jnp.minimum(one, other)
-            sets = sets._replace(label=jnp.where(both, slot, sets.label))
-            change = self._settle(known, change._replace(sets=sets), slot)
-            union = change.sets
-            union = union._replace(
-                noted_theta=jnp.where(both[:, None], union.theta[slot], union.noted_theta),
-                noted_count=jnp.where(both, union.count[slot], union.noted_count),
-            )
-            return change._replace(sets=union), self._alike(union, place)
-
-        def all_of_them(change: Change) -> Change:
-            start = change, self._alike(change.sets, place)
-            return lax.while_loop(lambda carry: carry[1].any(), join, start)[0]
-
-        label, checked = change.sets.label, change.sets.checked
-        return control.cond_any((checked | (label != label[place])).all(), all_of_them, change, costly=True)
-
-    def _alike(self, sets: Sets, place: Array) -> Array:
-        """Returns the clusters similar to that at a place, (P,) bool, if both have no member left to see."""
-        slot, t = sets.label[place], sets.served.astype(jnp.float32)
-        size, seen = (jnp.zeros_like(sets.label).at[sets.label].add(x) for x in (1, sets.checked.astype(jnp.int32)))
-        ready = (size > 0) & (seen == size)
-        f, rate = seats.spread(sets.count), sets.count / jnp.maximum(size, 1) / t
-        near = seats.distance(sets.theta[slot], sets.theta) < self.alpha_theta / 2 * (f + f[slot])
-        near &= jnp.abs(rate - rate[slot]) < self.alpha_p * seats.spread(t)
-        return tables.put(near & ready & ready[slot], slot, jnp.bool_(False))
 
 
 def _note(sets: Sets) -> Sets:

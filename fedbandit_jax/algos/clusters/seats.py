@@ -63,6 +63,10 @@ class Seats(NamedTuple):
         taken[self.users] = True
         return taken.reshape(self.n_servers, self.per_server)
 
+    def heads(self, label: Array) -> Array:
+        """Returns which seats (N,) are the smallest of a cluster with users, from labels by seat (N,), each a seat."""
+        return (label == jnp.arange(self.n_seats)) & jnp.asarray(self.taken).reshape(-1)
+
     def of_users(self, label: Array) -> Array:
         """Converts labels by seat (N,), each a user's seat, to labels by user (n,), each a user."""
         server, place = jnp.divmod(label[self.users], self.per_server)
@@ -113,11 +117,6 @@ class SeatedAlgorithm(ArrivalAlgorithm):
         )
         return tables.put(users, seat, UserSums(sums, count, inverse, theta))
 
-    def together(self, users: UserSums, members: Array) -> tuple[ridge.Solution, Array]:
-        """Returns the estimate from the sums of the users `members` (P,) bool, and their rounds as float32."""
-        sums = jnp.einsum("p,pij->ij", members.astype(users.sums.dtype), users.sums, precision="highest")
-        return estimate(sums, self.regularization), jnp.where(members, users.counts, 0).sum().astype(jnp.float32)
-
     def at_servers(self, label: Array) -> Array:
         """Returns the clusters (n,) of users, from the clusters (L, P) on each server, as places; none is shared."""
         return self.seats.of_users(self.seats.everywhere(label))
@@ -125,6 +124,12 @@ class SeatedAlgorithm(ArrivalAlgorithm):
     def bounds(self, contexts: Array, inverse: Array, theta: Array, count: Array) -> Array:
         """Returns the upper confidence bounds (K,) by an estimate from `count` rounds, without noise."""
         return upper_bounds(contexts, inverse, theta, self.width(count, self.regularization, self.regularization))
+
+
+def together(users: UserSums, members: Array, regularization: Array) -> tuple[ridge.Solution, Array]:
+    """Returns the estimate from the sums of the users `members` (P,) bool, and their rounds as float32."""
+    sums = jnp.einsum("p,pij->ij", members.astype(users.sums.dtype), users.sums, precision="highest")
+    return estimate(sums, regularization), jnp.where(members, users.counts, 0).sum().astype(jnp.float32)
 
 
 def complete(seats: Seats) -> Array:

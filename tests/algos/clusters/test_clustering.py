@@ -14,7 +14,9 @@ from scripted_users import Draws, canonical, draws, noise_of, play, population, 
 from sklearn.metrics import adjusted_rand_score
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.clusters.fclub_loop import Held
+from fedbandit_jax.algos.clusters.detection import Detection
+from fedbandit_jax.algos.clusters.exchange import Held
+from fedbandit_jax.algos.clusters.seats import Seats
 from fedbandit_jax.core import random
 from fedbandit_jax.engine import batching, prepare
 from fedbandit_jax.engine.runners import Sequential, make_runner
@@ -33,8 +35,8 @@ def traced(algo, bound, given, size, key=None, **private):
         return (sclub if algo.name == "SCLUB" else club)(*given, **size, subgaussian=subgaussian, **own)
     names = "alpha_1", "alpha_2", "upload", "download", "trigger", "shift", "max_uploads"
     own = {name: getattr(algo, name) for name in names}
-    if key is not None and bound.noise is not None:
-        numbers = dict(rho=float(bound.rho), vector=float(bound.vector))
+    if key is not None and bound.exchange.noise is not None:
+        numbers = dict(rho=float(bound.exchange.rho), vector=float(bound.vector))
         private = dict(private=True, noise=noise_of(bound, key, 3), **numbers)
     return fclub(*given, **size, **own, **private)
 
@@ -107,7 +109,7 @@ def happened(algo, played, trace, rewards):
             "renewals": len(trace.renewed) > 1,
             "phases that change nothing": {*STARTS} - {*trace.renewed},
             "several clusters of several": ((shared > 1) & (shared < local)).any(),
-            "all uploads": algo.max_uploads and played.state.uploads.max() == algo.max_uploads,
+            "all uploads": algo.max_uploads and played.state.clusters.exchanged.uploads.max() == algo.max_uploads,
             "messages": trace.uploads.sum() > 10 and trace.downloads.sum() > 10,
             "clipped rewards": algo.budget and ((rewards < 0) | (rewards > 1)).any(),
         }
@@ -116,27 +118,28 @@ def happened(algo, played, trace, rewards):
 
 def same_clusters(bound, state, trace):
     """What local and global clusters hold at the end."""
-    seats, rho, eye = bound.seats, float(bound.rho), np.eye(3, 4)
+    seats, rho, eye = bound.seats, float(bound.exchange.rho), np.eye(3, 4)
+    held = state.clusters.exchanged
     for (_, users), local in trace.final["local"].items():
         slot = seats.seat(min(users))
-        close(state.local.sums[slot] + rho * local.synced.shift * eye, local.synced.sums)
-        close(state.local.theta[slot], estimate(local.synced.sums))
-        assert state.local.count[slot] == local.synced.count
-        assert state.uploads[slot] == local.k
-        if bound.noise is not None:
-            assert state.local.shift[slot] == local.synced.shift
-            assert state.tree == local.tree
-        if local.k < bound.max_uploads:
-            close(state.buffer.sums[slot] + rho * local.up.shift * eye, local.up.sums)
-        assert state.buffer.count[slot] == local.up.count
+        close(held.local.sums[slot] + rho * local.synced.shift * eye, local.synced.sums)
+        close(held.local.theta[slot], estimate(local.synced.sums))
+        assert held.local.count[slot] == local.synced.count
+        assert held.uploads[slot] == local.k
+        if bound.exchange.noise is not None:
+            assert held.local.shift[slot] == local.synced.shift
+            assert held.tree == local.tree
+        if local.k < bound.exchange.max_uploads:
+            close(held.buffer.sums[slot] + rho * local.up.shift * eye, local.up.sums)
+        assert held.buffer.count[slot] == local.up.count
         group = state.clusters.group[slot]
         union, shared = next(one for one in trace.final["global"].items() if users <= one[0])
-        close(state.shared.sums[group] + rho * shared.shift * eye, shared.sums)
-        close(state.shared.theta[group], estimate(shared.sums))
-        assert state.shared.count[group] == shared.count
+        close(held.shared.sums[group] + rho * shared.shift * eye, shared.sums)
+        close(held.shared.theta[group], estimate(shared.sums))
+        assert held.shared.count[group] == shared.count
         assert state.clusters.sharing[group] == sum(key[1] <= union for key in trace.final["local"])
-    close(state.sums[seats.users], trace.final["users"])
-    np.testing.assert_array_equal(state.count[seats.users], trace.final["counts"])
+    close(state.users.sums[seats.users], trace.final["users"])
+    np.testing.assert_array_equal(state.users.count[seats.users], trace.final["counts"])
 
 
 def same_users(algo, bound, state, trace):
@@ -195,7 +198,7 @@ def test_what_a_gpu_runs(key, algo, monkeypatch):
 def test_an_upload_that_fails():
     """Noise that a twentieth of rho cannot bear: nothing more of this tree is uploaded, and it is told."""
     algo = FCLUB(300.0, **OURS, **SPLIT)
-    rho = np.float32(0.05) * algo.bind(population(*LARGE), T).rho
+    rho = np.float32(0.05) * algo.bind(population(*LARGE), T).exchange.rho
     _, played, trace = both(jax.random.key(31), algo, LARGE, 31, rho=rho)
     assert trace.failures
     same(played, trace)
@@ -276,7 +279,7 @@ def test_rho_and_vector_bound_the_noise(key):
     noise = noise_of(bound, key, 3)
     prefixes = np.stack([noise(s, user, k) for s in (1, 4) for user in range(3) for k in range(0, 60, 6)])
     norms = np.abs(np.linalg.eigvalsh(prefixes[..., :3])).max(-1)
-    assert bound.rho / 10 < norms.max() < bound.rho
+    assert bound.exchange.rho / 10 < norms.max() < bound.exchange.rho
     vectors = np.linalg.norm(prefixes[..., 3], axis=-1)
     assert bound.vector / 10 < vectors.max() < bound.vector
     assert len(np.unique(prefixes[:, 0, 0])) == len(prefixes)
@@ -291,20 +294,20 @@ def held(theta, live):
 
 def test_clusters_of_one_server_meet_in_one_of_another():
     """Never compared, and far apart: connected components join them. Without the third they stay apart."""
-    join = jax.jit(A.FCLUB(alpha_2=0.7).bind(population(4, 2), 1000)._join)  # seats 0 and 1 are of one server
+    joined = jax.jit(Detection(Seats(4, 2), INF, jnp.float32(0.7), None).join)  # seats 0 and 1 are of one server
     theta = np.outer([0.0, 0.025, 0.0125, 0.0], [1, 0, 0])  # within 0.7 (F + F) = 0.0157 of the third
-    assert join(*held(theta, np.array([True, True, True, False]))).tolist() == [0, 0, 0, 3]
-    assert join(*held(theta, np.array([True, True, False, True]))).tolist() == [0, 1, 2, 0]
+    assert joined(*held(theta, np.array([True, True, True, False]))).tolist() == [0, 0, 0, 3]
+    assert joined(*held(theta, np.array([True, True, False, True]))).tolist() == [0, 1, 2, 0]
 
 
 def test_merging_is_the_same_side_by_side():
     """Under vmap a run with few local clusters goes through as many turns as one with many: seats of none join none."""
-    join = A.FCLUB(alpha_2=0.7).bind(population(16, 4), 1000)._join
+    joined = Detection(Seats(16, 4), INF, jnp.float32(0.7), None).join
     few, theta = np.isin(np.arange(16), [0, 4, 8, 12]), np.zeros((16, 3))
     theta[[0, 4, 8, 12]] = [[0.715, 0, 0], [0, 0.1, 0], [0.702, 0, 0], [0, 0, 0.95]]
     many = np.random.default_rng(0).normal(size=(16, 3)) * 0.3
-    runs, alone = [held(theta, few), held(many, np.ones(16, bool))], jax.jit(join)
-    together = np.asarray(jax.jit(jax.vmap(join))(*jax.tree.map(lambda *x: np.stack(x), *runs)))
+    runs, alone = [held(theta, few), held(many, np.ones(16, bool))], jax.jit(joined)
+    together = np.asarray(jax.jit(jax.vmap(joined))(*jax.tree.map(lambda *x: np.stack(x), *runs)))
     for run, found in zip(runs, together):
         np.testing.assert_array_equal(alone(*run), found)
     assert together[0][[0, 4, 8, 12]].tolist() == [0, 4, 0, 12]

@@ -44,7 +44,8 @@ def test_leaks_say_what_is_read(bound):
 
 def uses(state, report):
     """Uploads of every seat so far, the tree in use, and what was released last."""
-    return state.uploads, state.tree, state.released
+    exchanged = state.clusters.exchanged
+    return exchanged.uploads, exchanged.tree, state.clusters.released
 
 
 @pytest.mark.parametrize(
@@ -61,22 +62,23 @@ def uses(state, report):
 def test_trees_are_not_overdrawn(key, change, options):
     """Four times the horizon, uploads every round, phases that should not renew: kappa nodes a datum at most."""
     bound = dataclasses.replace(HONEST, **options).bind(SPEC, T)
-    bound = bound.replace(**{name: type(getattr(bound, name))(value) for name, value in change.items()})
+    numbers = {name: getattr(bound, name, None) or getattr(bound.exchange, name) for name in change}
+    bound = bound.replace(**{name: type(numbers[name])(value) for name, value in change.items()})
     assert certify(bound).claim == "certified"
     uploads, tree, released = map(np.asarray, scan(bound, key, *draws(0, 8, horizon=4 * T), spec=SPEC, told=uses)[2])
-    n_phases = bound.noise.n_phases
+    n_phases = bound.exchange.noise.n_phases
     assert n_phases == 4
     assert tree.max() <= n_phases
     last = 2**n_phases - 2  # when the last phase begins for which there is noise
     np.testing.assert_array_equal(released[last:], np.broadcast_to(released[last], released[last:].shape))
     assert not np.array_equal(released[last - 1], released[last])
-    room = np.concatenate([[0], np.cumsum(bound.noise.leaves - 1)])
+    room = np.concatenate([[0], np.cumsum(bound.exchange.noise.leaves - 1)])
     for t in range(4 * T):
         phase = min(int(t + 2).bit_length() - 1, n_phases)
         assert uploads[t].max() <= room[phase] - room[tree[t] - 1]
     used = [1 + uploads[tree == phase].max(initial=0) for phase in range(1, n_phases + 1)]  # leaves, of some seat
     nodes = sum(int(leaves).bit_length() for leaves in used)
-    assert nodes <= bound.noise.releases_per_user + 1
+    assert nodes <= bound.exchange.noise.releases_per_user + 1
     if "upload" in change:
         assert uploads.max() == room[n_phases] - room[tree[-1] - 1]  # it would have gone on
 
@@ -163,7 +165,7 @@ def test_private_sums_move_no_more_than_by_one_user(key):
     """For any features and any reward, also of those who break their promises."""
     bound = ALGOS[4].bind(SPEC, 60)
     state, _ = jax.jit(lambda: bound.begin(key, 0, bound.init(key, SPEC)))()
-    sums = jax.jit(lambda x, y: bound.serve(key, 0, state, 0, x, y)[0].sums.sum(0))
+    sums = jax.jit(lambda x, y: bound.serve(key, 0, state, 0, x, y)[0].users.sums.sum(0))
     limit = np.sqrt(matrix_sensitivity_sq("zero_out"))
     weights = np.array([[np.sqrt(2), 1, 1, 1], [1, np.sqrt(2), 1, 1], [1, 1, np.sqrt(2), 1]])
     for x in ([1, 0, 0], [100, 0, 0], [1e30, 0, 0], [np.nan, 1, 0], [np.inf, 1, 0], [0.6, 0.8, 0]):

@@ -146,7 +146,7 @@ def test_leaves_of_a_run():
 
 def test_visits_of_a_run_multiply_the_noise():
     spec = fb.envs.clustered(n_users=6, n_servers=2).spec
-    one, three = (fb.algos.homo_dc(BUDGET, visits=r).bind(spec, 20).noise for r in (1, 3))
+    one, three = (fb.algos.homo_dc(BUDGET, visits=r).bind(spec, 20).exchange.noise for r in (1, 3))
     assert three.sigma == pytest.approx(3 * one.sigma, rel=1e-6)
     assert int(three.visits) == 3
 
@@ -232,10 +232,10 @@ def test_it_is_as_printed():
     assert equation_7(1.0, 0.1, 17, 10, 10, 0.01) == pytest.approx(by_hand)
     assert by_hand == pytest.approx(4793, abs=1)
     env = fb.envs.clustered()
-    rho = float(fb.algos.FCLUB(BUDGET, **PRINTED).bind(env.spec, 100_000).rho)
+    rho = float(fb.algos.FCLUB(BUDGET, **PRINTED).bind(env.spec, 100_000).exchange.rho)
     assert rho == pytest.approx(by_hand * (12.6491 + 2 * math.log(8000)) / (12.6491 + 2 * math.log(2000)), rel=1e-5)
     half = fb.algos.FCLUB(fb.privacy.Budget(2.0, 0.1), **PRINTED).bind(env.spec, 100_000)
-    assert float(half.rho) == pytest.approx(rho / 2)
+    assert float(half.exchange.rho) == pytest.approx(rho / 2)
 
 
 def test_it_bounds_the_noise_of_algorithm_5(key):
@@ -266,10 +266,11 @@ def test_it_does_not_bound_the_noise_of_the_text():
 
 def share(moment):
     """||theta* - theta||_S over beta of the first server's cluster, whose users are all alike."""
-    held, slot = moment.state.local, moment.state.clusters.local[0]
+    held, slot = moment.state.clusters.exchanged.local, moment.state.clusters.local[0]
     difference = moment.world.thetas[0] - held.theta[slot]
-    matrix = held.sums[slot, :, :-1] + moment.algo.regularization * jnp.eye(len(difference))
-    beta = moment.algo.width(held.count[slot], moment.algo.regularization, moment.algo.regularization, 0.0)
+    ridge = moment.algo.exchange.regularization
+    matrix = held.sums[slot, :, :-1] + ridge * jnp.eye(len(difference))
+    beta = moment.algo.width(held.count[slot], ridge, ridge, 0.0)
     return jnp.sqrt(difference @ matrix @ difference) / beta
 
 

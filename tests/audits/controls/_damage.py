@@ -100,4 +100,6 @@ def damaged_sum(name, change, **options):
 def damaged_clusters(name, change, *, horizon=6, **options):
     """The honest case of federated clusters, run with `change(noise)` in place of its trees."""
     algo = fb.algos.homo_dc(fb.privacy.Budget(1.0, 0.1), trigger="count", **options)
-    return changed(clusters(algo, horizon=horizon), name, lambda bound: replace(bound, noise=change(bound.noise)))
+    return changed(
+        clusters(algo, horizon=horizon), name, lambda bound: bound.replace(noise=change(bound.exchange.noise))
+    )

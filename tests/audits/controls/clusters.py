@@ -65,6 +65,6 @@ def broken_recommendations():
     case = clusters(fb.algos.homo_dc(fb.privacy.Budget(1.0, 0.1), trigger="count"))
 
     def by_raw_sums(honest, self, key, t, state, user, contexts):
-        return contexts @ state.sums[..., -1].sum(0)
+        return contexts @ state.users.sums[..., -1].sum(0)
 
     return changed(case, "recommends by raw sums", lambda bound: override(bound, index=by_raw_sums))
