@@ -33,6 +33,14 @@ class AdaCState(NamedTuple):
     lot: Array  # (K,) lots of the arms; the least breaks ties
     shown: Array  # (K,) the last release, 0 for other arms
 
+    def best(self, index: Array) -> Array:
+        """Returns the arm with the largest of indices (K,)."""
+        return jnp.where(index == index.max(), self.lot, jnp.inf).argmin()
+
+    def users(self, sizes: Array) -> Array:
+        """Returns the users (K,) in all batches of every arm, int32, from the sizes (J,) of batches."""
+        return jnp.pad(jnp.cumsum(jnp.asarray(sizes)), (1, 0))[self.asked]
+
 
 @struct.sealed
 @struct.pytree
@@ -65,7 +73,7 @@ class BoundAdaC(SumLoop):
     @override
     def pulls(self, state: AdaCState, k: Array) -> Pulls:
         index, users = self.index(state), jnp.asarray(self.users)
-        best = jnp.where(index == index.max(), state.lot, jnp.inf).argmin()
+        best = state.best(index)
         row = self._row(state, best)
         return Pulls(jnp.arange(len(index)) == best, users[row], self.protocol.admits(row, users[row]), row)
 

@@ -73,11 +73,6 @@ class BoundMoments(BoundAdaC):
     rates: Any  # (G,) float32
     cumulants: Any  # (J + 1, G) float32, psi at the rates, after j = 0, ..., J phases
 
-    def count(self, state: AdaCState) -> Array:
-        """Returns the users (K,) in the sums of every arm, int32."""
-        totals = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(jnp.asarray(self.users))])
-        return totals[state.asked]
-
 
 @struct.sealed
 @struct.pytree
@@ -88,7 +83,7 @@ class BoundPhased(BoundMoments):
 
     @override
     def index(self, state: AdaCState) -> Array:
-        n, rates, psi = self.count(state), jnp.asarray(self.rates), jnp.asarray(self.cumulants)[state.asked]
+        n, rates, psi = state.users(self.users), jnp.asarray(self.rates), jnp.asarray(self.cumulants)[state.asked]
         users = jnp.maximum(n, 1).astype(jnp.float32)
         mean, log = state.sums / users, jnp.log(users)
         missed = rates * (1 - mean)[:, None]

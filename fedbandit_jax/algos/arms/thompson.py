@@ -223,7 +223,7 @@ class ThompsonArms(Recipe):
             std=padded(rounded_up(std * steps)),
             steps=np.float32(steps),
             horizon=horizon,
-            n_batches=spec.n_arms + fitting(sizes[1:], spec.n_arms, horizon - self.first * spec.n_arms) + 1,
+            n_batches=spec.n_arms + most_phases(sizes[1:], spec.n_arms, horizon - self.first * spec.n_arms) + 1,
             epsilon=float(self.epsilon),
             delta=float(self.delta),
             spec=spec,
@@ -313,7 +313,7 @@ def phases(first: int, growth: float, horizon: int, n_arms: int = 1) -> np.ndarr
     return np.minimum(np.diff(totals), horizon)
 
 
-def fitting(sizes: np.ndarray, n_arms: int, users: Any) -> Any:
+def most_phases(sizes: np.ndarray, n_arms: int, users: Any) -> Any:
     """Returns the largest number of phases with `users` users in all. Each of `n_arms` arms has phases of `sizes`."""
     sizes = np.sort(sizes)
     needed = n_arms * np.cumsum(np.append(0, sizes))
@@ -325,7 +325,7 @@ def paths(sizes: np.ndarray, n_arms: int, horizon: int) -> np.ndarray:
     """Returns the most draws (I,) after phases of other arms, if an arm has 1, ..., I phases (see the module)."""
     left = horizon - n_arms * int(sizes[0])
     own = np.cumsum(sizes) - sizes[0]
-    return fitting(sizes[1:], n_arms - 1, left - own[own <= left])
+    return most_phases(sizes[1:], n_arms - 1, left - own[own <= left])
 
 
 def spent(others: np.ndarray, squares: np.ndarray) -> float:

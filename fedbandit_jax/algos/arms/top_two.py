@@ -62,9 +62,9 @@ class BoundTopTwo(BoundMoments):
 
     def compared(self, state: AdaCState) -> tuple[Array, Array]:
         """Returns the leader, and the logarithm (K,) of the evidence that it is better than each other arm."""
-        n, arms = self.count(state).astype(jnp.float32), jnp.arange(len(state.sums))
+        n, arms = state.users(self.users).astype(jnp.float32), jnp.arange(len(state.sums))
         mean = jnp.where(n > 0, state.sums / jnp.maximum(n, 1), -jnp.inf)
-        leader = jnp.where(mean == mean.max(), state.lot, jnp.inf).argmin()
+        leader = state.best(mean)
         total, of_leader, asked = (jnp.broadcast_to(x[leader], n.shape) for x in (state.sums, n, state.asked))
 
         def both(q: Array) -> Array:
@@ -86,11 +86,11 @@ class BoundTopTwo(BoundMoments):
     @override
     def pulls(self, state: AdaCState, k: Array) -> Pulls:
         """Returns the next phase of the leader or the challenger, of the one with fewer users. No arm is left out."""
-        n, arms, users = self.count(state), jnp.arange(len(state.sums)), jnp.asarray(self.users)
+        n, arms, users = state.users(self.users), jnp.arange(len(state.sums)), jnp.asarray(self.users)
         leader, evidence = self.compared(state)
         stops = evidence.min() >= self.threshold
         index = jnp.where(n > 0, -evidence - jnp.log(jnp.maximum(n, 1)), jnp.inf)
-        challenger = jnp.where(index == index.max(), state.lot, jnp.inf).argmin()
+        challenger = state.best(index)
         arm = jnp.where(stops | (n[leader] <= n[challenger]), leader, challenger)
         row = self._row(state, arm)
         asked = ~stops & self.protocol.admits(row, users[row])
@@ -99,7 +99,7 @@ class BoundTopTwo(BoundMoments):
     def recommend(self, state: AdaCState) -> tuple[Array, Array]:
         """Returns the leader, and the round at which the rule stopped, -1 if it has not."""
         leader, evidence = self.compared(state)
-        return leader, jnp.where(evidence.min() >= self.threshold, self.count(state).sum(), -1)
+        return leader, jnp.where(evidence.min() >= self.threshold, state.users(self.users).sum(), -1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from four_arms import ARMS, HORIZON
 from helpers import variance_test
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.arms.thompson import fitting, paths, phases, spent
+from fedbandit_jax.algos.arms.thompson import most_phases, paths, phases, spent
 from fedbandit_jax.core import wide
 from fedbandit_jax.interfaces import certify
 
@@ -55,7 +55,7 @@ def test_most_phases():
     sizes = [1, 2, 5]
     for n_arms, users in itertools.product((1, 2, 3), range(30)):
         counts = itertools.product(range(4), repeat=n_arms)
-        assert fitting(np.array(sizes), n_arms, users) == max(
+        assert most_phases(np.array(sizes), n_arms, users) == max(
             sum(one) for one in counts if sum(sum(sizes[:n]) for n in one) <= users
         )
 
