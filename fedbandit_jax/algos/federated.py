@@ -154,7 +154,7 @@ class Federated(PolicyRecipe):
         if batch is not None:
             return ServerLoop(**common, schedule=None, batch=batch)
         chosen, shift = self.scheduled(spec, horizon, m, policy)
-        return ServerLoop(**common, schedule=chosen, shift=np.float32(shift), shifts=shift > 0)
+        return ServerLoop(**common, schedule=chosen, shift=np.float32(shift) if shift > 0 else None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

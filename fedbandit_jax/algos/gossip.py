@@ -179,12 +179,10 @@ class GossipFedUCB(NetworkRecipe):
             sizes=sizes,
             # One more row enters between a request and the sums sent: hence D / (1 + L^2), L = 1 (Algorithm 3, line 6).
             schedule=dataclasses.replace(bound, threshold=bound.threshold / np.float32(2)),  # pyright: ignore
-            shift=(sizes * (shift / m)).astype(np.float32),
+            shift=(sizes * (shift / m)).astype(np.float32) if shift > 0 else None,
             clique=np.asarray(network.clique, np.int32),
             hops=np.asarray(network.hops, np.int32),
             spec=spec,
             horizon=horizon,
             batch=self.gamma,
-            n_cliques=len(sizes),
-            shifts=shift > 0,
         )

@@ -22,7 +22,7 @@ from typing_extensions import override
 from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.algos.loops.ledger import Ledger
 from fedbandit_jax.algos.loops.loop import PolicyLoop, first_belief, next_belief
-from fedbandit_jax.algos.loops.own_rows import Epoch, Turn
+from fedbandit_jax.algos.loops.own_rows import EVERYONE, Epoch
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import control, random, struct, tables
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Released, Report, Spec
@@ -140,11 +140,9 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
     def _refresh(self, agent: Agent) -> Agent:
         if (rows := agent.epoch.settled) is None:
             return agent
-        everyone = Turn(slice(None), slice(None), True)
 
         def anew(epoch: Epoch) -> Epoch:
-            return epoch.anew(agent.belief, jnp.moveaxis(rows, 2, 0), 0.0, everyone)
+            return epoch.anew(agent.belief, jnp.moveaxis(rows, 2, 0), None, EVERYONE)
 
-        return agent._replace(
-            epoch=control.cond_any((agent.epoch.rounds + 1) % own_rows.REFRESH == 0, anew, agent.epoch)
-        )
+        full = (agent.epoch.rounds + 1) % own_rows.REFRESH == 0
+        return agent._replace(epoch=control.cond_any(full, anew, agent.epoch))

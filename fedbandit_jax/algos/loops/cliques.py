@@ -1,7 +1,8 @@
 """The loop of decentralised FedUCB: Algorithm 3 of Dubey & Pentland (2020).
 
 Letters: M agents, d features, C cliques of the power graph, n_C agents in a clique. A message is dropped after gamma
-hops. V is the matrix that a clique shares since its last synchronisation, and V_i adds agent i's own rows.
+hops. V is the matrix that a clique shares since its last synchronisation, and V_i adds agent i's own rows. c >= 0 is a
+shift, for a schedule that reads log det (V_i + c I).
 
 One step is gamma rounds, and uses each of the gamma estimators once. Use j of estimator g is round t = j gamma + g. A
 request after use j reaches the whole clique before use j + 1. After that use every member sends its private sums, which
@@ -62,6 +63,78 @@ class Estimator(NamedTuple):
     status: Array  # int32 `Status` bits
 
 
+class Cliques(NamedTuple):
+    """The cliques, and what one estimator needs of them."""
+
+    mechanism: BoundMechanism  # leaves (C, ...)
+    clique: Array  # (M,) int32: each agent's clique
+    shift: Any  # (C,) c, if the schedule reads log det (V_i + c I), and None otherwise
+
+    def open(self, gram: Array) -> Estimator:
+        """Returns the estimator before the first round, with V = `gram` (C, d, d) and no rows."""
+        c, d, _ = gram.shape
+        sent = jax.vmap(lambda mechanism: mechanism.init(d), axis_size=c)(self.mechanism)
+        shared, own, shifted = self._start(gram, jnp.zeros((c, d)))
+        nothing, zeros = jnp.zeros((d, d + 1, len(self.clique))), jnp.zeros(c, jnp.int32)
+        return Estimator(sent, shared, nothing, nothing, own, shifted, zeros > 0, zeros, zeros, jnp.int32(0))
+
+    def synchronised(self, key: Array, due: Array, one: Estimator, regularization: Array) -> Estimator:
+        """Returns the estimator after the cliques that are `due` (C,) have synchronised (Algorithm 3, lines 15-22).
+
+        Their new V is `regularization` (C,) times I, plus the release.
+        """
+        c, d, m = len(due), one.shared.bias.shape[1], len(self.clique)
+        member = (self.clique == jnp.arange(c)[:, None]).astype(jnp.float32)  # (C, M)
+        totals = jnp.einsum("ijm,cm->cij", one.settled + one.pending, member, precision="highest")
+
+        keys, nobody = jax.random.split(random.stream(key, "release"), c), (jnp.zeros((0, d, m)), jnp.zeros((0, m)))
+        release = jax.vmap(lambda mechanism, *given: mechanism.step(*given, *nobody), axis_size=c)
+        statistics, sent = release(self.mechanism, keys, one.synced + 1, one.mechanism, totals)
+        gram = regularization[:, None, None] * jnp.eye(d) + statistics[..., :-1]
+        *_, ok = ridge.solve(gram, statistics[..., -1])
+        gram = jnp.where(ok[:, None, None], gram, one.shared.gram)  # if V has no inverse, keep the old one
+        bias = jnp.where(ok[:, None], statistics[..., -1], one.shared.bias)
+        shared, own, shifted = self._start(gram, bias)
+        in_clique = due[self.clique]
+
+        def chosen(new: Any, old: Any) -> Any:
+            return jax.tree.map(lambda a, b: jnp.where(due.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
+
+        return one._replace(
+            mechanism=chosen(sent, one.mechanism),
+            shared=chosen(shared, one.shared),
+            pending=jnp.where(in_clique, 0, one.pending),
+            settled=jnp.where(in_clique, 0, one.settled),
+            own=own_rows.where(in_clique, own, one.own),
+            shifted=own_rows.where(in_clique, shifted, one.shifted),
+            synced=one.synced + due,
+            uses=jnp.where(due, 0, one.uses),
+            status=one.status | jnp.where((due & ~ok).any(), Status.NO_ESTIMATE, 0),
+        )
+
+    def anew(self, one: Estimator, turn: Turn) -> Estimator:
+        """Returns the estimator with the posteriors of the agents in turn recomputed from their rows."""
+        sums, pending, settled = own_rows.add_pending(one.pending, one.settled, turn)
+        clique = jnp.asarray(self.clique)[turn.who]
+        gram, bias = one.shared.gram[clique] + sums[..., :-1], one.shared.bias[clique] + sums[..., -1]
+        shift = None if self.shift is None else jnp.asarray(self.shift)[clique]
+        own, shifted = own_rows.solve_anew(gram, bias, shift, one.own, one.shifted, turn)
+        return one._replace(settled=settled, pending=pending, own=own, shifted=shifted)
+
+    def _start(self, gram: Array, bias: Array) -> tuple[Shared, Tracked, Tracked | None]:
+        d, c, zeros = gram.shape[-1], len(gram), jnp.zeros(len(self.clique))
+        grams, biases, shifted = gram, bias, None
+        if self.shift is not None:  # one solve for both, see `solve_anew`
+            grams = jnp.concatenate([gram, gram + jnp.asarray(self.shift)[:, None, None] * jnp.eye(d)])
+            biases = jnp.concatenate([bias, bias])
+        solved, log_dets, _ = ridge.solve(grams, biases)
+        own = Tracked(ridge.agents(solved, self.clique), zeros)
+        if self.shift is not None:
+            more = (log_dets[c:] - log_dets[:c])[self.clique]
+            shifted = Tracked(ridge.agents(solved, c + self.clique), more)
+        return Shared(gram, bias, log_dets[:c]), own, shifted
+
+
 @struct.sealed
 @struct.pytree
 class CliqueLoop(PlayingLoop):
@@ -77,13 +150,16 @@ class CliqueLoop(PlayingLoop):
     mechanism: BoundMechanism  # leaves (C, ...)
     sizes: Any  # (C,) n_C, silos of every clique
     schedule: BoundSchedule
-    shift: Any  # (C,) c, by which the schedule reads log det (V_i + c I)
+    shift: Any  # (C,) c, if the schedule reads log det (V_i + c I) with c > 0, and None otherwise
     clique: Any  # (M,) int32: each agent's clique
     hops: Any  # (M,) int32: transmissions over edges of one broadcast
     horizon: struct.Number  # T
     batch: int = struct.static()  # gamma
-    n_cliques: int = struct.static()  # C
-    shifts: bool = struct.static()  # whether any c > 0
+
+    @property
+    def cliques(self) -> Cliques:
+        """The cliques of every estimator."""
+        return Cliques(self.mechanism, jnp.asarray(self.clique), self.shift)
 
     @property
     def raw(self) -> tuple[Raw, ...]:
@@ -109,13 +185,7 @@ class CliqueLoop(PlayingLoop):
 
     @override
     def init(self, key: Array, spec: Spec) -> Estimator:
-        c, d = self.n_cliques, spec.dim
-        sent = jax.vmap(lambda mechanism: mechanism.init(d), axis_size=c)(self.mechanism)
-        gram = jnp.asarray(self.policy.first_regularization)[:, None, None] * jnp.eye(d)
-        zeros = jnp.zeros(c, jnp.int32)
-        shared, own, shifted = self._start(gram, jnp.zeros((c, d)))
-        nothing = jnp.zeros((d, d + 1, spec.n_agents))
-        one = Estimator(sent, shared, nothing, nothing, own, shifted, zeros > 0, zeros, zeros, jnp.int32(0))
+        one = self.cliques.open(jnp.asarray(self.policy.first_regularization)[:, None, None] * jnp.eye(spec.dim))
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.batch, *leaf.shape)), one)
 
     @override
@@ -146,7 +216,8 @@ class CliqueLoop(PlayingLoop):
         due = local.asked & used[:, None]  # (gamma, C)
 
         def send(state: Estimator) -> Estimator:
-            return jax.vmap(self._synchronise)(keys, due, state)
+            regularization = jnp.asarray(self.policy.regularization)
+            return jax.vmap(self.cliques.synchronised, (0, 0, 0, None))(keys, due, state, regularization)
 
         def ask(key: Array, one: Estimator, used: Array) -> Array:
             read = one.own if one.shifted is None else one.shifted
@@ -154,9 +225,9 @@ class CliqueLoop(PlayingLoop):
 
         asking = jax.vmap(ask)(keys, local, used) & ~local.asked[:, self.clique]  # (gamma, M)
         new = control.cond_any(due.any(), send, local)
-        asked = (asking[..., None] & (self.clique[:, None] == jnp.arange(self.n_cliques))).any(1)
+        asked = (asking[..., None] & (self.clique[:, None] == jnp.arange(len(self.sizes)))).any(1)
         new = new._replace(asked=jnp.where(used[:, None], asked, local.asked))
-        new = own_rows.in_turn(k, self.spec.n_agents, jax.vmap(self._refresh, (0, None)), new)
+        new = own_rows.in_turn(k, self.spec.n_agents, jax.vmap(self.cliques.anew, (0, None)), new)
         sending = due[:, self.clique]
         hops = jnp.asarray(self.hops)
         numbers = (sending * hops).sum() * jnp.float32(packed_size(self.spec.dim))
@@ -168,62 +239,5 @@ class CliqueLoop(PlayingLoop):
     def view(self, state: Estimator) -> Any:
         return state.mechanism.view, state.synced
 
-    def _synchronise(self, key: Array, due: Array, one: Estimator) -> Estimator:
-        c, d, m = self.n_cliques, self.spec.dim, self.spec.n_agents
-        member = (self.clique == jnp.arange(c)[:, None]).astype(jnp.float32)  # (C, M)
-        totals = jnp.einsum("ijm,cm->cij", one.settled + one.pending, member, precision="highest")
-
-        keys, nobody = jax.random.split(random.stream(key, "release"), c), (jnp.zeros((0, d, m)), jnp.zeros((0, m)))
-        release = jax.vmap(lambda mechanism, *given: mechanism.step(*given, *nobody), axis_size=c)
-        statistics, sent = release(self.mechanism, keys, one.synced + 1, one.mechanism, totals)
-        gram = jnp.asarray(self.policy.regularization)[:, None, None] * jnp.eye(d) + statistics[..., :-1]
-        *_, ok = ridge.solve(gram, statistics[..., -1])
-        gram = jnp.where(ok[:, None, None], gram, one.shared.gram)  # if V has no inverse, keep the old one
-        bias = jnp.where(ok[:, None], statistics[..., -1], one.shared.bias)
-        shared, own, shifted = self._start(gram, bias)
-        in_clique = due[self.clique]
-
-        def chosen(new: Any, old: Any, which: Array) -> Any:
-            return jax.tree.map(lambda a, b: jnp.where(which.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
-
-        def restarted(new: Tracked | None, old: Tracked | None) -> Tracked | None:
-            if new is None or old is None:
-                return None
-            gained = jnp.where(in_clique, new.gained, old.gained)
-            return Tracked(ridge.where(in_clique, new.posterior, old.posterior), gained)
-
-        return one._replace(
-            mechanism=chosen(sent, one.mechanism, due),
-            shared=chosen(shared, one.shared, due),
-            pending=jnp.where(in_clique, 0, one.pending),
-            settled=jnp.where(in_clique, 0, one.settled),
-            own=restarted(own, one.own),
-            shifted=restarted(shifted, one.shifted),
-            synced=one.synced + due,
-            uses=jnp.where(due, 0, one.uses),
-            status=one.status | jnp.where((due & ~ok).any(), Status.NO_ESTIMATE, 0),
-        )
-
     def _silo(self) -> BoundMechanism:
         return jax.tree.map(lambda leaf: leaf[0], self.mechanism)
-
-    def _start(self, gram: Array, bias: Array) -> tuple[Shared, Tracked, Tracked | None]:
-        m, d, c = self.spec.n_agents, self.spec.dim, len(gram)
-        grams, biases = gram, bias
-        if self.shifts:  # one solve for both, see `solve_anew`
-            grams = jnp.concatenate([gram, gram + jnp.asarray(self.shift)[:, None, None] * jnp.eye(d)])
-            biases = jnp.concatenate([bias, bias])
-        solved, log_dets, _ = ridge.solve(grams, biases)
-        own = Tracked(ridge.agents(solved, self.clique), jnp.zeros(m))
-        shifted = None
-        if self.shifts:
-            more = (log_dets[c:] - log_dets[:c])[self.clique]
-            shifted = Tracked(ridge.agents(solved, c + jnp.asarray(self.clique)), more)
-        return Shared(gram, bias, log_dets[:c]), own, shifted
-
-    def _refresh(self, one: Estimator, turn: Turn) -> Estimator:
-        sums, pending, settled = own_rows.add_pending(one.pending, one.settled, turn)
-        clique = jnp.asarray(self.clique)[turn.who]
-        gram, bias = one.shared.gram[clique] + sums[..., :-1], one.shared.bias[clique] + sums[..., -1]
-        own, shifted = own_rows.solve_anew(gram, bias, jnp.asarray(self.shift)[clique], one.own, one.shifted, turn)
-        return one._replace(settled=settled, pending=pending, own=own, shifted=shifted)

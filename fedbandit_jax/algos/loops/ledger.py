@@ -53,6 +53,36 @@ def arrived(late: Late | None, offered: Round, arms: Array, rewards: Array) -> t
     return old.x.T, old.y, user, jax.tree.map(lambda table, row: table.at[at].set(row, mode="drop"), late, now)
 
 
+class Absent(NamedTuple):
+    """Silos that miss synchronisations, and the unsent sums of all silos."""
+
+    away: Array  # (M,) bool, which silos are absent now
+    unsent: Any  # (d, d + 1, M) sums that were pending before; `Wide` for fixed point
+
+    @classmethod
+    def none(cls, spec: Spec, dtype: Any) -> Absent | None:
+        """Returns the state before the first round; None if all silos are always present."""
+        if not spec.drops:
+            return None
+        unsent = jnp.zeros((spec.dim, spec.dim + 1, spec.n_agents), dtype)
+        return cls(jnp.zeros(spec.n_agents, bool), wide.from_int32(unsent) if dtype == jnp.int32 else unsent)
+
+    def add(self, part: Array) -> Absent:
+        """Adds sums of every silo, (d, d + 1, M), to the unsent ones."""
+        whole = isinstance(self.unsent, wide.Wide)
+        return self._replace(unsent=wide.add(self.unsent, wide.from_int32(part)) if whole else self.unsent + part)
+
+    def send(self, resends: bool) -> tuple[Any, Absent]:
+        """Returns the sum over present silos. Absent ones keep their sums, or lose them unless they resend."""
+
+        def of(which: Array) -> Any:
+            return jax.tree.map(lambda x: jnp.where(which, x, jnp.zeros_like(x)), self.unsent)
+
+        sent = of(~self.away)
+        total = wide.add_up(sent) if isinstance(sent, wide.Wide) else sent.sum(-1)
+        return total, self._replace(unsent=of(self.away & resends))
+
+
 class Ledger(NamedTuple):
     """Pending sums of senders, and the states of the stages of contributions.
 
@@ -63,8 +93,7 @@ class Ledger(NamedTuple):
     pending: Any  # (d, d + 1, A) further sums; A = M, or 1 for all silos; None: none are pending
     attendance: Attendance | None  # of all users of every silo or of all silos, if contributions are bounded
     late: Late | None  # pending rewards, if rewards are delayed
-    held: Any  # (d, d + 1, M) older unsent sums, if silos may be absent; `Wide` for fixed point
-    away: Array | None  # (M,) bool, which silos are absent now, if they may be
+    absent: Absent | None  # if silos may be absent
     counts: dict[str, Array]  # int32, contributions clipped and left out, if counted
     status: Array  # int32 `Status` bits
 
@@ -79,17 +108,12 @@ class Stages(NamedTuple):
     def open(self, n_sums: int | None, *users: int, status: Array | int = 0) -> Ledger:
         """Returns the ledger before the first round, with A = `n_sums` pending sums and a table of `users`."""
         one, spec = self.mechanism, self.spec
-        shape, held = (spec.dim, spec.dim + 1), None
-        if spec.drops:
-            held = jnp.zeros((*shape, spec.n_agents), one.dtype)
-            held = wide.from_int32(held) if held.dtype == jnp.int32 else held
         return Ledger(
             mechanism=one.init(spec.dim),
-            pending=None if n_sums is None else jnp.zeros((*shape, n_sums), one.dtype),
+            pending=None if n_sums is None else jnp.zeros((spec.dim, spec.dim + 1, n_sums), one.dtype),
             attendance=Attendance.none(*users[one.together :]) if one.enforced else None,
             late=Late.none(spec),
-            held=held,
-            away=jnp.zeros(spec.n_agents, bool) if spec.drops else None,
+            absent=Absent.none(spec, one.dtype),
             counts=self.tally(),
             status=jnp.int32(status),
         )
@@ -144,31 +168,31 @@ class Stages(NamedTuple):
         """Passes `due` pending sums on to the mechanism, whose sums have more digits than float32 and int32."""
         part = jnp.where(due, ledger.pending, 0)
         ledger = ledger._replace(pending=jnp.where(due, 0, ledger.pending))
-        if ledger.held is not None:
-            return ledger._replace(held=self._more(ledger.held, part))
+        if ledger.absent is not None:
+            return ledger._replace(absent=ledger.absent.add(part))
         part = part if self.mechanism.per_silo else part.sum(-1)
         return ledger._replace(mechanism=self.mechanism.absorb(ledger.mechanism, part))
 
-    def _more(self, held: Any, part: Array) -> Any:
-        return wide.add(held, wide.from_int32(part)) if isinstance(held, wide.Wide) else held + part
+    def present(self, ledger: Ledger, due: Array) -> tuple[Array, Any, dict[str, Array]]:
+        """Returns whether a release that is `due` has enough senders, the share of silos that send, and the counts."""
+        if ledger.absent is None:
+            return due, 1, ledger.counts
+        away = ledger.absent.away
+        missed = jnp.where(due, away.sum(dtype=jnp.int32), 0)
+        return due & ((~away).sum() >= self.mechanism.needed), (~away).mean(), ledger.counts | {MISSED: missed}
 
     def release(
         self, key: Array, k: Array, ledger: Ledger, users: tuple[Array, Array] | None = None
     ) -> tuple[Array, Ledger]:
         """Returns release k = 0, 1, ... of [W | U], (d, d + 1), and a ledger without pending sums.
 
-        Absent silos send nothing. They keep their sums, or lose them if the mechanism does not resend. At least
-        `mechanism.needed` silos must be present. `users` are features (B, d, M) and responses of single users, if the
-        mechanism needs them.
+        At least `mechanism.needed` silos must be present. `users` are features (B, d, M) and responses of single users,
+        if the mechanism needs them.
         """
-        total, held, some = ledger.pending, ledger.held, ()
-        if ledger.away is not None:
-            sends = ~ledger.away
-            owed = self._more(held, total)
-            going = jax.tree.map(lambda x: jnp.where(sends, x, jnp.zeros_like(x)), owed)
-            total = wide.add_up(going) if isinstance(going, wide.Wide) else going.sum(-1)
-            keeps = ledger.away & self.mechanism.resends
-            held, some = jax.tree.map(lambda x: jnp.where(keeps, x, jnp.zeros_like(x)), owed), (sends,)
+        total, absent, some = ledger.pending, ledger.absent, ()
+        if absent is not None:
+            some = (~absent.away,)
+            total, absent = absent.add(total).send(self.mechanism.resends)
         elif total is None:
             total = jnp.zeros((self.spec.dim, self.spec.dim + 1))
         elif not self.mechanism.per_silo:
@@ -179,7 +203,7 @@ class Stages(NamedTuple):
         std = jnp.asarray(self.stds)[k]
         state = state._replace(seen=self.mechanism.read(statistics, std))
         pending = None if ledger.pending is None else jnp.zeros_like(ledger.pending)
-        return statistics, ledger._replace(mechanism=state, pending=pending, held=held, counts=self.tally())
+        return statistics, ledger._replace(mechanism=state, pending=pending, absent=absent)
 
     def release_all(self, key: Array, k: Array, ledgers: Ledger) -> tuple[Array, Ledger]:
         """Returns the releases of n senders with independent noise, for ledgers with a leading axis n."""

@@ -39,12 +39,22 @@ def follow(tracked: Tracked | None, x: Array, y: Array) -> Tracked | None:
     return Tracked(ridge.update(tracked.posterior, gain), tracked.gained + jnp.log1p(gain.leverage))
 
 
+def where(which: Array, new: T, old: T) -> T:
+    """Selects `new`, a `Tracked` or None, for the agents `which` (M,), and `old` for the others."""
+    if new is None or old is None:
+        return None
+    return Tracked(ridge.where(which, new.posterior, old.posterior), jnp.where(which, new.gained, old.gained))
+
+
 class Turn(NamedTuple):
     """The agents with recomputed inverses after a round."""
 
     who: Array | slice  # (n,) int32, or all M in order
     place: Array | slice  # (M,) int32: position of an agent in `who`
     due: Array | bool  # (M,) bool: whether it is in `who`
+
+
+EVERYONE = Turn(slice(None), slice(None), True)
 
 
 def in_turn(k: Array, n_agents: int, refresh: Callable[[T, Turn], T], state: T, most: int = REFRESH) -> T:
@@ -55,8 +65,7 @@ def in_turn(k: Array, n_agents: int, refresh: Callable[[T, Turn], T], state: T, 
     """
     period = max(1, min(REFRESH, most))
     if on_cpu():
-        everyone = Turn(slice(None), slice(None), True)
-        return lax.cond((k + 1) % period == 0, lambda state: refresh(state, everyone), lambda state: state, state)
+        return lax.cond((k + 1) % period == 0, lambda state: refresh(state, EVERYONE), lambda state: state, state)
     n = -(-n_agents // period)
     first = k % period * n  # past the last agent at the end of a period
     place = jnp.arange(n_agents) - first
@@ -72,7 +81,7 @@ def add_pending(pending: Array, settled: Array, turn: Turn) -> tuple[Array, Arra
 
 
 def solve_anew(
-    v: Array, bias: Array, shift: Array, own: Tracked, shifted: Tracked | None, turn: Turn
+    v: Array, bias: Array, shift: Any, own: Tracked, shifted: Tracked | None, turn: Turn
 ) -> tuple[Tracked, Tracked | None]:
     """Returns the posteriors of V_i (n, d, d) and V_i + c_i I by Cholesky, with biases (n, d) and shifts c (n,).
 
@@ -142,6 +151,6 @@ class Epoch(NamedTuple):
     def anew(self, shared: Any, rows: Array, shift: Any, turn: Turn) -> Epoch:
         """Returns the epoch with the posteriors of the agents in turn recomputed from their rows (n, d, d + 1)."""
         bias = jnp.matmul(shared.gram, shared.posterior.theta[:, 0], precision="highest") + rows[..., -1]
-        shifts = jnp.broadcast_to(shift, rows.shape[:1])
-        own, shifted = solve_anew(shared.gram + rows[..., :-1], bias, shifts, self.own, self.shifted, turn)  # pyright: ignore
+        shift = None if shift is None else jnp.broadcast_to(shift, rows.shape[:1])
+        own, shifted = solve_anew(shared.gram + rows[..., :-1], bias, shift, self.own, self.shifted, turn)  # pyright: ignore
         return self._replace(own=own, shifted=shifted)

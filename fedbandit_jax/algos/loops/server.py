@@ -16,7 +16,7 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
-from fedbandit_jax.algos.loops.ledger import MISSED, Ledger, arrived
+from fedbandit_jax.algos.loops.ledger import Ledger, arrived
 from fedbandit_jax.algos.loops.loop import PolicyLoop, first_belief, next_belief
 from fedbandit_jax.algos.loops.own_rows import Epoch, Turn
 from fedbandit_jax.core import control, random, ridge, struct
@@ -55,8 +55,7 @@ class ServerLoop(PolicyLoop):
     supports_dropouts = supports_delay = True
 
     batch: int = struct.static(default=1)  # B
-    shift: struct.Number = 0.0  # c
-    shifts: bool = struct.static(default=False)  # whether c > 0
+    shift: Any = None  # c > 0; None if the schedule reads no log det (V_i + c I)
 
     @property
     def tracks(self) -> bool:
@@ -84,10 +83,9 @@ class ServerLoop(PolicyLoop):
     @override
     def init(self, key: Array, spec: Spec) -> ServerState:
         belief, status = first_belief(self.policy, spec.dim)
-        each, asks, m = self.tracks or self.mechanism.per_silo or spec.drops, self.schedule is not None, spec.n_agents
-        n_sums = None if self.adds else m if each else 1  # sums that `gather` forms are pending in `sync` only
-        ledger = self.stages.open(n_sums, m, spec.n_users, status=status)
-        asked = jnp.zeros(m, bool) if asks else None
+        each, m = self.tracks or self.mechanism.per_silo or spec.drops, spec.n_agents
+        ledger = self.stages.open(m if each else 1, m, spec.n_users, status=status)
+        asked = None if self.schedule is None else jnp.zeros(m, bool)
         return ServerState(ledger, belief, jnp.int32(0), asked, self._epoch(key, belief))
 
     @override
@@ -97,6 +95,7 @@ class ServerLoop(PolicyLoop):
             belief = belief._replace(posterior=ridge.tile(belief.posterior, len(offered.contexts)))
         elif self.learns_in_batch:
             belief = belief._replace(posterior=epoch.own.posterior, log_det=belief.log_det + epoch.own.gained)
+        state = state._replace(ledger=state.ledger._replace(counts=self.stages.tally()))
         return InBatch(self.policy.prepare(belief, offered, fixed), state)
 
     @override
@@ -111,8 +110,9 @@ class ServerLoop(PolicyLoop):
             x, v, *_ = record
         else:
             x, y, user, late = arrived(ledger.late, offered, arms, rewards)
-            ledger = ledger._replace(late=late, away=offered.away if self.spec.drops else None)
-            before = ledger.counts if epoch is None else self.stages.tally()  # of the batch, or of this round
+            absent = None if ledger.absent is None else ledger.absent._replace(away=offered.away)
+            ledger = ledger._replace(late=late, absent=absent)
+            before = ledger.counts
             ledger, x, v = self.stages.add(ledger, state.synced, user, x, y)
             ledger = ledger._replace(counts=jax.tree.map(jnp.add, before, ledger.counts))
             state, record = state._replace(ledger=ledger), (x, v) if self.mechanism.needs_users else ()
@@ -146,18 +146,12 @@ class ServerLoop(PolicyLoop):
             asked = state.epoch.asked(self.schedule, random.stream(key, "requests"), k) & (state.synced < self.n_syncs)
             asked = jnp.broadcast_to(asked, (m,))
             state, due, stream = state._replace(asked=asked), asked.any(), random.stream(key, "release")
-        counts, senders, away = state.ledger.counts, 1, state.ledger.away
-        if away is not None:
-            counts, senders = counts | {MISSED: jnp.where(due, away.sum(dtype=jnp.int32), 0)}, (~away).mean()
-            due &= (~away).sum() >= self.mechanism.needed
+        due, senders, counts = self.stages.present(state.ledger, due)
         new = control.cond_any(due, lambda state: self._release(key, stream, rounds, state, users), state)
         if state.epoch is not None:
             new = own_rows.in_turn(k, m if self.tracks else 1, self._refresh, new, self.longest)
-        elif self.adds:
-            new = new._replace(ledger=new.ledger._replace(pending=None))
-        else:
-            ledger = self.stages.hand_over(new.ledger, True) if away is not None else new.ledger
-            new = new._replace(ledger=ledger._replace(counts=self.stages.tally()))
+        elif state.ledger.absent is not None:
+            new = new._replace(ledger=self.stages.hand_over(new.ledger, True))
         status = new.ledger.status
         return new, self.report(due, state.synced, status, senders=senders, receivers=m, counts=counts)
 
@@ -179,8 +173,8 @@ class ServerLoop(PolicyLoop):
     def _epoch(self, key: Array, shared: Any) -> Epoch | None:
         if self.schedule is None:
             return None
-        key, shift = random.stream(key, "epoch"), self.shift if self.shifts else None
-        return Epoch.start(self.schedule, key, shared, self.spec.n_agents, self.tracks, shift)
+        key = random.stream(key, "epoch")
+        return Epoch.start(self.schedule, key, shared, self.spec.n_agents, self.tracks, self.shift)
 
     def _refresh(self, state: ServerState, turn: Turn) -> ServerState:
         epoch, pending = state.epoch, state.ledger.pending

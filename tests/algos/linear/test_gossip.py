@@ -52,7 +52,7 @@ def test_algorithm_3(name):
             return np.zeros((D, D + 1))
         use = jax.random.fold_in(random.stream(key, "syncs"), t // algo.gamma)
         one = random.stream(jax.random.fold_in(use, g), "release")
-        one = jax.random.split(one, bound.n_cliques)[clique[i]]
+        one = jax.random.split(one, len(bound.sizes))[clique[i]]
         mechanism = jax.tree.map(lambda leaf: leaf[clique[i]], bound.mechanism)
         draw = mechanism.trust.noise(one, packed_size(D))
         tree = trees.setdefault((g, clique[i]), oracles.Tree())

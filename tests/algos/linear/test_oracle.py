@@ -44,7 +44,7 @@ class Asks:
     """A schedule of the oracle, with the noise that the run draws."""
 
     def __init__(self, bound, key):
-        self.schedule, self.batch, self.shift = bound.schedule, bound.batch, float(bound.shift)
+        self.schedule, self.batch, self.shift = bound.schedule, bound.batch, float(bound.shift or 0)
         self.key, self.units = key, 0
 
     def start(self, key, v):
