@@ -61,7 +61,7 @@ def certificate(mechanism: PrivateMechanism, timing: Timing, batch: int | None) 
         trusted=type(trust).trusted,
         adjacency=f"{adjacency} ({FIXED_CONTEXTS if fixed and adjacency == 'replace' else ADJACENCY[adjacency]})",
         neighbours=adjacency,
-        unit=_unit(mechanism),
+        unit=mechanism.users.unit(enforced=mechanism.enforced, returning=one.n_users > 0),
         whole_user=mechanism.enforced or not one.n_users,
         epsilon=asked.epsilon,
         delta=asked.delta,
@@ -197,16 +197,3 @@ def _whose(mechanism: PrivateMechanism) -> str:
     larger = f", {scale:g} times as large on x x'" if scale != 1 else ""
     off = "" if trust.joint_matrix else ", 1 / sqrt 2 of it off the diagonal" + ("" if larger else " of x x'")
     return f"per entry {trust.whose}{present}{larger}{off}"
-
-
-def _unit(mechanism: PrivateMechanism) -> str:
-    users = mechanism.users
-    if mechanism.enforced:
-        who = "silos tell each other which visits they admit, and" if mechanism.together else "silos"
-        return f"one user: all their contributions, {users.sentence}; {who} leave out contributions beyond that"
-    if mechanism.statistic.n_users:
-        only = "one interaction: the data of one user in one round"
-        return f"{only}; users return, and several rounds of one user are not protected together"
-    if users == ONCE:
-        return "one user with one visit: every arrival counts as a new user, as the environment declares"
-    return f"one user, who contributes {users.sentence}; this is a promise, because users are not identified"

@@ -44,7 +44,7 @@ def too_coarse(users: int, std: float, move: float, roundings: int = ROUNDINGS) 
         return ""
     return (
         f"float32 rounds a sum over {users:,} users to multiples of {last:g}, too coarse for noise of standard "
-        f"deviation {std:.3g} and users who move it by {move:.3g}"
+        f"deviation {std:.3g} and moves of {move:.3g} by one user"
     )
 
 

@@ -126,6 +126,23 @@ class Users:
             words.append(f"{where} (a promise: silos do not compare users)")
         return ", ".join(words)
 
+    def unit(self, *, enforced: bool, returning: bool) -> str:
+        """Returns the privacy unit in words, for certificates.
+
+        Args:
+            enforced: whether contributions beyond the bounds are left out.
+            returning: whether the environment's users return.
+        """
+        if enforced:
+            told = "; silos tell each other which visits they admit" * (self.silos == TOGETHER)
+            return f"one user: all their contributions, {self.sentence}; contributions beyond that are left out{told}"
+        if returning:
+            only = "one interaction: the data of one user in one round"
+            return f"{only}; users return, and several rounds of one user are not protected together"
+        if self == ONCE:
+            return "one user with one visit: every arrival counts as a new user, as the environment declares"
+        return f"one user, who contributes {self.sentence}; this is a promise, because users are not identified"
+
     def batches(self, n_syncs: int) -> int:
         """Returns how many of S batches may have v contributions of one user."""
         return min(self.visits // self.most, -(-int(n_syncs) // self.apart))

@@ -212,7 +212,7 @@ def test_bounds_of_one_user_are_chosen_with_all_else():
     for one in found:
         unit, release = one.algo.privacy.unit, one.algo.privacy.release
         assert one.label.startswith(f"silo_local of {unit.visits} visit{'s' * (unit.visits > 1)}, ")
-        assert one.certificate.unit.endswith("silos leave out contributions beyond that")
+        assert one.certificate.unit.endswith("contributions beyond that are left out")
         if isinstance(one.algo.schedule, fb.schedules.Every):
             apart = {1: 1, 4: 12, 20: 2}[unit.visits]  # of 100 batches
             assert unit == fb.privacy.Users(unit.visits, 1, apart)

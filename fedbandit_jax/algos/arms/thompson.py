@@ -53,6 +53,7 @@ from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE, MOST_MU
 from fedbandit_jax.privacy.integers.noise import rounded_up
 from fedbandit_jax.privacy.integers.ring import FINE, NOT_COVERED, ROOM, sum_encoded
+from fedbandit_jax.privacy.users import ONCE
 
 WIDEST = 2.0**20  # largest standard deviation in steps: a float32 draw then reaches every integer below 2^23
 FIRST = 100  # least users of the first phase of an arm in `PhasedThompson`, by default
@@ -146,7 +147,7 @@ class BoundThompson(ArmAlgorithm):
             trust="central: users and the server are trusted; the server keeps exact sums, and acts on noisy samples",
             trusted="server", neighbours="replace", not_covered=NOT_COVERED,
             adjacency="replace (one user's reward replaced by any other in [0, 1])",
-            unit="one interaction of one user in one round" if again else "one user with one visit",
+            unit=ONCE.unit(enforced=False, returning=again),
             whole_user=not again, epsilon=epsilon, delta=delta, epsilon_exact=exact, smallest_delta=smallest,
             accountant="Gaussian differential privacy, by the largest sum of mu^2 on any path",
             noise_std=noise, noise_whose="of the first sample of an arm's sum of rewards",

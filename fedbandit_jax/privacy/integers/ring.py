@@ -34,7 +34,7 @@ from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.accounting.visits import PureDP, Renyi, returning
 from fedbandit_jax.privacy.bound import VISIT_TIMES
 from fedbandit_jax.privacy.integers.noise import Asked, Noise, ServerNoise, SumProof
-from fedbandit_jax.privacy.users import Users, objection_to
+from fedbandit_jax.privacy.users import ONCE, Users, objection_to
 
 FINE = 2**24  # steps per unit of an exact sum, the resolution of float32 rewards near 1
 MAX_STEPS = 2**24  # largest g: float32 has every integer up to it
@@ -213,7 +213,7 @@ class RingSum:
         if unit is not None and (wrong := objection_to(unit)):
             return no_privacy(wrong)
         if unit is not None and (unit.most > 1 or unit.counts > 1):
-            return no_privacy(f"nothing is proved of users who contribute {unit.sentence}, to sums of arms")
+            return no_privacy(f"sums of arms have no proof for users who contribute {unit.sentence}")
         if not any(self.noise.width(k) for k in range(len(self.users))):
             return no_privacy("the algorithm adds no noise")
         asked = np.flatnonzero(self.users).tolist()
@@ -253,7 +253,8 @@ class RingSum:
             reason=reason or proved,
             adjacency="replace (one user's reward replaced by any other in [0, 1])",
             neighbours="replace",
-            unit=_who(unit, again),
+            unit=(unit or ONCE).unit(enforced=again and unit is not None, returning=again)
+            + "; the line visits covers more" * (unit is None),
             whole_user=unit is not None or not again,
             trust=noise.trust,
             trusted=noise.trusted,
@@ -302,16 +303,6 @@ def epsilon_of_each(epsilon: float, visits: int, pure: bool) -> float:
     Renyi divergences of alpha epsilon^2 / 2, and rho = epsilon^2 / 2, add up to the values for sqrt(r) epsilon.
     """
     return epsilon / (visits if pure else math.sqrt(visits))
-
-
-def _who(unit: Users | None, again: bool) -> str:
-    if unit is None and again:
-        return "one interaction: the reward of one user in one round; users return, and the line visits covers more"
-    if unit is None:
-        return "one user with one visit; the line visits covers more"
-    if again:
-        return f"one user: all their contributions, {unit.sentence}; contributions beyond that are left out"
-    return f"one user, who contributes {unit.sentence}; this is a promise, because users are not identified"
 
 
 def of_visits(
