@@ -56,7 +56,8 @@ def tags(trust: Model, release: str | releases.Make) -> Tags:
 
 def calibrate(need: Requirement, trust: Model, std: float | None) -> Trust:
     """Returns the bound model for `need`, with noise of this `std`; None: the least that gives the budget."""
-    data = type(trust) is GaussianTrust
-    bound = GaussianTrust.calibrate(trust, need, std) if data else find(trust).calibrate(need, std)
+    kind = find(trust)
+    data = isinstance(trust, GaussianTrust)
+    bound = GaussianTrust.calibrate(trust, need, std) if data else kind.calibrate(need, std)
     check_delta(need.budget.delta, bound.missing(need))
     return bound
