@@ -78,19 +78,20 @@ def program(runner: Any, *, private: bool = False) -> bytes:
 
 def _constants(closed: Any) -> Iterator[Any]:
     """Yields the constants of a program and its inner programs, and arrays that are not printed."""
-    yield from map(_number, closed.consts)
+    yield from map(array_of, closed.consts)
     for equation in programs.equations(closed.jaxpr):
         parts = jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns"))
-        yield from (_number(x) for part in parts for x in getattr(part, "consts", ()))
+        yield from (array_of(x) for part in parts for x in getattr(part, "consts", ()))
         yield from (part for part in parts if isinstance(part, (np.ndarray, jax.Array)))
-        yield from (_number(value.val) for value in equation.invars if hasattr(value, "val"))
+        yield from (array_of(value.val) for value in equation.invars if hasattr(value, "val"))
 
 
-def _number(constant: Any) -> Any:
+def array_of(constant: Any) -> Any:
+    """Returns a constant of a program as an array, of NumPy if it holds no keys, so that nothing is compiled."""
     if isinstance(constant, jax.core.Tracer):
         return str(constant.aval)
     is_key = jnp.issubdtype(jnp.result_type(constant), jax.dtypes.prng_key)
-    return jnp.atleast_1d(constant) if is_key else np.atleast_1d(np.asarray(constant))  # NumPy, to compile nothing
+    return jnp.atleast_1d(constant) if is_key else np.atleast_1d(np.asarray(constant))
 
 
 @functools.cache

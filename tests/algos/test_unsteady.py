@@ -113,7 +113,7 @@ def mechanism(unit):
     ("kind", "unit"),
     deep(
         [*itertools.product(["fixed", "growing", "gossip"], UNITS), *itertools.product(["fixed", "growing"], TOGETHER)],
-        keep={2, 5, 9, 14, 18},
+        keep={2, 9, 18},
     ),
 )
 def test_silos_leave_out_the_rest(kind, unit):
@@ -168,7 +168,9 @@ def test_users_are_told_apart_where_contexts_could_be_drawn():
 # Rewards that come late.
 
 
-@pytest.mark.parametrize(("env", "schedule"), [(LATE, B), (LATE, GROWING), (LATE_USERS, B), (LATE_EVERYWHERE, B)])
+@pytest.mark.parametrize(
+    ("env", "schedule"), deep([(LATE, B), (LATE, GROWING), (LATE_USERS, B), (LATE_EVERYWHERE, B)], keep={1, 2, 3})
+)
 def test_rewards_enter_the_batch_in_which_they_arrive(env, schedule):
     """Of users who may contribute once, the first reward that arrives enters, whoever came in between."""
     unit, again = P.Users(1, silos="together" if env.spec.silos > 1 else 1), env.spec.n_users > 0
@@ -214,7 +216,7 @@ SENT = [
 ]
 
 
-@pytest.mark.parametrize(("schedule", "trust", "dropouts", "resends"), deep(SENT, keep={0, 1, 2, 3, 4}))
+@pytest.mark.parametrize(("schedule", "trust", "dropouts", "resends"), deep(SENT, keep={0, 3, 4}))
 def test_what_is_sent_and_when(schedule, trust, dropouts, resends):
     """What a silo that was away could not send comes with its next message, or never; too few release nothing."""
     privacy = P.Mechanism(BUDGET, "input_perturbation", trust, dropouts=int(dropouts), resends=resends)

@@ -148,9 +148,9 @@ def answer(number=1.0, entry=0.5, help=jnp.sin):
     return found
 
 
-def marks_of_answers():
-    """By changes of what is read, none of which is a parameter."""
-    changes = {}, dict(number=0.5), dict(entry=0.125), dict(help=lambda x: x * 0.375)
+def marks_of_answers(n=4):
+    """By n changes of what is read, none of which is a parameter."""
+    changes = [{}, dict(help=lambda x: x * 0.375), dict(number=0.5), dict(entry=0.125)][:n]
     found = [marks(env=Asking(answer=answer(**change)), algo=private()) for change in changes]
     return [[*names, *map(int, salt)] for *names, salt in found]
 
@@ -159,10 +159,10 @@ def test_whatever_a_part_of_ones_own_reads_counts_in_every_process():
     """And equal programs on equal data have equal noise."""
     here = marks_of_answers()
     assert all(len(set(column)) == 4 for column in zip(*here))
-    program = "import json, test_identity; print(json.dumps(test_identity.marks_of_answers()))"
+    program = "import json, test_identity; print(json.dumps(test_identity.marks_of_answers(2)))"
     env = os.environ | {"PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path]), "PYTHONHASHSEED": "7"}
     there = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True).stdout
-    assert json.loads(there) == here
+    assert json.loads(there) == here[:2]
 
 
 def greedy(bonus, tuned=None):

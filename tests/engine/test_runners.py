@@ -79,6 +79,17 @@ class World(Wrapper):
         return self.change.of("pull", self.env.pull(key, world, offered, arms))
 
 
+@fb.pytree
+class Below(World):
+    """An environment whose gaps are a number."""
+
+    gap: object = 0.0
+
+    def pull(self, key, world, offered, arms):
+        found = self.env.pull(key, world, offered, arms)
+        return found._replace(gap=jnp.full_like(found.gap, self.gap))
+
+
 HONEST = Fixed(arms=jnp.array([0, 1], jnp.int32))
 
 
@@ -212,8 +223,7 @@ def test_what_is_outside_the_spec(env, arm, horizon, found):
 @pytest.mark.parametrize(("env", "algo"), [(script(), HONEST), (USERS, fb.algos.CLUB())])
 def test_a_gap_below_0_is_not_believed(env, algo):
     for gap, status in ((-0.5, FLAGGED), (-1e-4, 0)):
-        pull = Changes({"pull": lambda found, gap=gap: found._replace(gap=jnp.full_like(found.gap, gap))})
-        below = World(env=env, spec=env.spec, change=pull)
+        below = Below(env=env, spec=env.spec, gap=np.float32(gap))
         runner = make_runner(below, algo.bind(env.spec, T), T)
         assert (stepped(flags, runner, np.arange(runner.n_steps), jax.random.key(0))[1] == status).all()
 

@@ -11,7 +11,7 @@ from jax.core import Tracer
 
 from fedbandit_jax.core.programs import is_array, need, need_same
 from fedbandit_jax.core.validate import BadType
-from fedbandit_jax.engine.identity import describe, without_addresses
+from fedbandit_jax.engine.identity import array_of, describe, without_addresses
 from fedbandit_jax.interfaces import Environment, Feedback, Report, Round
 
 
@@ -32,7 +32,7 @@ def shapes(method: str, function: Callable[..., Any], *arguments: Any) -> Any:
 
 def _described(x: Any) -> Any:
     """Describes a constant; a tracer, from `rollout`, has no value and is compared by identity."""
-    return id(x) if isinstance(x, Tracer) else describe(jnp.atleast_1d(x))
+    return id(x) if isinstance(x, Tracer) else describe(array_of(x))
 
 
 def need_step(method: str, state: Any, got: Any) -> None:

@@ -39,9 +39,14 @@ class Drawn(NamedTuple):
     who: np.ndarray  # came, of those who return
 
 
+STEPS, DRAWN = 32, {}  # algorithms with one environment share draws, of at least so many batches
+
+
 def drawn(runner, key):
-    env, size = runner.env, runner.block
-    world = env.init(random.stream(key, "world"))
+    env, size, n = runner.env, runner.block, max(runner.n_steps, STEPS * BLOCK // runner.block)
+    about = id(env), size, runner.enforces
+    if about in DRAWN and len(DRAWN[about].rewards) >= n:
+        return DRAWN[about]
 
     def of_block(k, arm, index):
         source, own, flips, came = (
@@ -53,10 +58,18 @@ def drawn(runner, key):
         uniforms = random.unit(jnp.concatenate(random.bits(own, size // 2)))
         return Drawn(rewards, uniforms, random.uniform(own, (size,)), jax.random.bits(flips, (size,)), who)
 
+    world = env.init(random.stream(key, "world"))
     blocks = -(-HORIZON // 2 // size)  # of the longest batch that two arms can have
-    every = np.indices((runner.n_steps, env.spec.n_arms, blocks)).reshape(3, -1)
+    every = np.indices((n, env.spec.n_arms, blocks)).reshape(3, -1)
     found = jax.jit(jax.vmap(of_block))(*every)
-    return Drawn(*(np.asarray(x).reshape(runner.n_steps, env.spec.n_arms, -1) for x in found))
+    DRAWN[about] = Drawn(*(np.asarray(x).reshape(n, env.spec.n_arms, -1) for x in found))
+    return DRAWN[about]
+
+
+@functools.cache
+def drawing(sampler, n_arms):
+    """Draws the noise of a batch for every arm."""
+    return jax.jit(lambda name, *law: sampler(jax.random.split(name, 3)[0], *law, (n_arms,)))
 
 
 class Law(NamedTuple):
@@ -109,8 +122,7 @@ class Server:
         self.n_sums = self.k + 2 if budget else runner.n_steps * (1 if one_arm else self.k)
         self.failures = dict.fromkeys(range(1, runner.n_steps + 1), 0)
         self.noise, self.log_moments = functools.cache(self.noise), functools.cache(self.log_moments)
-        sampler: Any = self.law(2).sampler
-        self.draw = jax.jit(lambda name, *law: sampler(jax.random.split(name, 3)[0], *law, (self.k,)))
+        self.draw = drawing(self.law(2).sampler, self.k)
 
     def law(self, n):
         if isinstance(self.sums, A.ThompsonArms):

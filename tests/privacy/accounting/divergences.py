@@ -1,6 +1,5 @@
 """Laws of integers and divergences between them, by adding up probabilities."""
 
-import itertools
 import math
 
 import mpmath as mp
@@ -85,15 +84,18 @@ def enumerated(epsilon, mu=0.0, pure=()):
     with mp.workdps(60):
         atoms = {mp.mpf(0): mp.mpf(1)}
         for e, n in pure:
-            p, moved = 1 / (1 + mp.exp(-mp.mpf(e))), {}
-            for (x, mass), k in itertools.product(atoms.items(), range(n + 1)):
-                y = x + (n - 2 * k) * mp.mpf(e)
-                moved[y] = moved.get(y, 0) + mass * mp.binomial(n, k) * p ** (n - k) * (1 - p) ** k
+            odds, moved = mp.exp(-mp.mpf(e)), {}
+            for x, mass in atoms.items():
+                mass /= (1 + odds) ** n
+                for k in range(n + 1):  # of n losses are negative
+                    y = x + (n - 2 * k) * mp.mpf(e)
+                    moved[y] = moved.get(y, 0) + mass
+                    mass *= odds * (n - k) / (k + 1)
             atoms = moved
 
         def one(gap):
             if mu == 0:
-                return max(mp.mpf(0), 1 - mp.exp(gap))
+                return 1 - mp.exp(gap) if gap < 0 else 0
             return mp.ncdf(mu / 2 - gap / mu) - mp.exp(gap) * mp.ncdf(-mu / 2 - gap / mu)
 
         return sum(mass * one(mp.mpf(epsilon) - x) for x, mass in atoms.items())
