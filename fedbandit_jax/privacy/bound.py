@@ -29,10 +29,7 @@ from fedbandit_jax.privacy.trust.model import Trust
 from fedbandit_jax.privacy.trust.requirement import Requirement
 from fedbandit_jax.privacy.users import TOGETHER, Users
 
-ABSENCES = "the synchronisations that each silo misses"  # if silos drop out
-ARRIVAL_TIMES = "arrival times of delayed rewards, which must be independent of the rewards"
 VISIT_TIMES = "the times and the number of each user's visits"  # if users are identified
-MOST_USERS = 2**30  # added up before `absorb` or `step`
 NOT_COVERED = (
     "the number of users, which is public",
     "a user's own recommendation, which only that user sees",

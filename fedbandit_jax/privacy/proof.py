@@ -13,20 +13,15 @@ import numpy as np
 from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy import compatibility, tails
-from fedbandit_jax.privacy.bound import (
-    ABSENCES,
-    ARRIVAL_TIMES,
-    MOST_USERS,
-    NOT_COVERED,
-    VISIT_TIMES,
-    PrivateMechanism,
-    Timing,
-)
+from fedbandit_jax.privacy.bound import NOT_COVERED, VISIT_TIMES, PrivateMechanism, Timing
 from fedbandit_jax.privacy.budget import ADJACENCY
 from fedbandit_jax.privacy.statistic import is_plain
 from fedbandit_jax.privacy.sums import too_coarse
 from fedbandit_jax.privacy.users import ONCE, TOGETHER, objection_to
 
+ABSENCES = "the synchronisations that each silo misses"  # if silos drop out
+ARRIVAL_TIMES = "arrival times of delayed rewards, which must be independent of the rewards"
+MOST_USERS = 2**30  # added up before `absorb` or `step`
 # for "replace" only: changing a reward may move sums more than leaving it out
 FIXED_CONTEXTS = "one user's rewards changed; contexts are fixed for each silo and public"
 
@@ -44,11 +39,10 @@ def certificate(mechanism: PrivateMechanism, timing: Timing, batch: int | None) 
     largest, spent = float(np.max(mechanism.epsilon)), mechanism.spent(timing.pure)
     smallest = tails.smallest_delta(largest, trust.missing(needs[0]))
     gives = f"the noise gives epsilon = {proof.epsilon:.4g} at delta = {budget.delta:g}"
-    reason = too_coarse_sums = coarse(mechanism, batch)
+    reason = coarse_sums = coarse(mechanism, batch)
     if not one.bounded:
-        reason = (
-            f"rewards enter unclipped, so no bound on the sensitivity holds; within the range of {one.rule!r} {gives}"
-        )
+        why = "rewards enter unclipped, so no bound on the sensitivity holds"
+        reason = f"{why}; within the range of {one.rule!r} {gives}"
     elif not smallest < budget.delta:
         reason = tails.sentence(smallest, largest, budget.delta)
     elif not proof.epsilon <= budget.epsilon:
@@ -65,7 +59,7 @@ def certificate(mechanism: PrivateMechanism, timing: Timing, batch: int | None) 
         whole_user=mechanism.enforced or not one.n_users,
         epsilon=asked.epsilon,
         delta=asked.delta,
-        epsilon_exact=worst.epsilon if one.bounded and not too_coarse_sums else math.inf,
+        epsilon_exact=worst.epsilon if one.bounded and not coarse_sums else math.inf,
         smallest_delta=smallest,
         accountant=worst.accountant,
         noise_std=worst.sigma,

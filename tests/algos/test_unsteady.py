@@ -16,7 +16,7 @@ from fedbandit_jax.algos.loops.ledger import LEFT_OUT, MISSED
 from fedbandit_jax.engine.runners import Synchronous
 from fedbandit_jax.envs._wrapper import Wrapper
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.privacy.bound import ABSENCES, ARRIVAL_TIMES
+from fedbandit_jax.privacy.proof import ABSENCES, ARRIVAL_TIMES
 
 A, P, S = fb.algos, fb.privacy, fb.schedules
 M, N, T, D, B, L = 4, 4, 24, 2, 3, 5  # silos, users, rounds, features, rounds of a batch, rounds until rewards arrive
