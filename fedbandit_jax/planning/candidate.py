@@ -125,7 +125,7 @@ def bits_per_silo(bound: Any) -> float:
         return 0.0
 
     sent = _uplinks(bound.mechanism, np.arange(1, padding.room(syncs) + 1), dim)
-    numbers, bits = (np.asarray(part[:syncs], float) for part in sent)
+    numbers, bits = (np.asarray(part, float)[:syncs] for part in sent)
     return float((numbers * bits).sum()) / bound.mechanism.n_agents + 32 * syncs * packed_size(dim)
 
 

@@ -72,13 +72,11 @@ def fixed_arms(env: Environment) -> np.ndarray | None:
     """Returns the arms (K, d) offered to every user in every round; None if worlds or users differ in them."""
     if not env.spec.fixed_contexts:
         return None
-    drawn = []
-    for key in jax.random.split(jax.random.key(0)):
-        offered, _ = env.observe(key, env.init(key), jnp.int32(0))
-        if offered.mask is not None and not bool(jnp.all(offered.mask)):
-            return None
-        drawn.append(np.asarray(offered.contexts))
-    rows = np.concatenate(drawn)
+    both = jax.random.split(jax.random.key(0))
+    offered, _ = jax.jit(jax.vmap(lambda key: env.observe(key, env.init(key), jnp.int32(0))))(both)
+    if offered.mask is not None and not np.all(offered.mask):
+        return None
+    rows = np.concatenate(offered.contexts)
     return rows[0] if (rows == rows[0]).all() else None
 
 

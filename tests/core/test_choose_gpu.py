@@ -65,12 +65,20 @@ def choose(draw, mean, shared, own, n_arms, agents):
     return choose_by_kernel(Offer(draw, mean, shared), own, n_arms, agents)
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1, 4))
+def listed(draw, mean, shared, own, n_arms, agents):
+    """The index of all arms for all agents, and their means."""
+    x = draw(shared, jnp.arange(n_arms, dtype=jnp.uint32)[:, None], agents[None])
+    return own.worth(x), mean(shared, x)
+
+
 def stored(draw, mean, shared, own, n_arms, agents):
     """The same on arrays of all arms and agents, by NumPy."""
-    x = draw(shared, jnp.arange(n_arms, dtype=jnp.uint32)[:, None], agents[None])
-    index = np.broadcast_to(own.worth(x), (n_arms, len(agents)))
+    index, means = (
+        np.broadcast_to(one, (n_arms, len(agents))) for one in listed(draw, mean, shared, own, n_arms, agents)
+    )
     arms = np.where(np.isnan(index).any(0), NOWHERE, np.argmax(index, 0))
-    return arms, np.broadcast_to(mean(shared, x), index.shape).max(0)
+    return arms, means.max(0)
 
 
 def assert_same(found, expected):

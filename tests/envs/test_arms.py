@@ -24,16 +24,20 @@ def test_corrupted_users(key):
     """As many as stated, also one user at a time; all others answer as within, and regret is about honest users."""
     within = fb.envs.arms(means=[0.2, 0.9, 0.5], rewards="bernoulli")
     env = fb.envs.contaminate(within, share=0.2, favoured=1)
-    (means, rewards), (plain, honest) = drawn(env, key), drawn(within, key)
+    (means, rewards), (plain, honest) = jax.tree.map(np.asarray, (drawn(env, key), drawn(within, key)))
     np.testing.assert_array_equal(means, plain)
     for arm, sign in enumerate((-1, 1, -1)):
         lies = np.isinf(rewards[arm])
         assert (rewards[arm][lies] == sign * np.inf).all()
         np.testing.assert_array_equal(rewards[arm][~lies], honest[arm][~lies])
         assert abs(lies.mean() - 0.2) < 5 * (0.16 / N) ** 0.5
-    offered, world = env.observe(key, env.init(key), 0)
-    pull = jax.jit(jax.vmap(lambda k: env.pull(k, world, offered, jnp.array([1]))))
-    one = pull(jax.random.split(key, 20_000))
+
+    @jax.jit
+    def pulled():
+        offered, world = env.observe(key, env.init(key), 0)
+        return jax.vmap(lambda k: env.pull(k, world, offered, jnp.array([1])))(jax.random.split(key, 20_000))
+
+    one = pulled()
     assert abs(np.isposinf(one.reward).mean() - 0.2) < 5 * (0.16 / 20_000) ** 0.5
     np.testing.assert_allclose(one.gap, 0, atol=1e-6)
 
@@ -42,7 +46,7 @@ def test_corrupted_users(key):
 def test_instances(key, instance, low, high):
     """Ten arms, uniform in the range, a new instance for every seed."""
     env = fb.envs.arms(instance=instance, rewards="bernoulli")
-    worlds = np.asarray(jax.vmap(env.init)(jax.random.split(key, 1000)))
+    worlds = np.asarray(jax.jit(jax.vmap(env.init))(jax.random.split(key, 1000)))
     assert worlds.shape == (1000, 10)
     assert stats.kstest(worlds.ravel(), stats.uniform(low, high - low).cdf).pvalue > ALPHA
     np.testing.assert_array_equal(env.means(worlds[0]), worlds[0])

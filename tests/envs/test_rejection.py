@@ -63,7 +63,7 @@ def test_against_a_walk_through_the_rows(played):
     for t in range(20):
         waiting, i = {0, 1, 2}, 0
         while waiting:
-            u = draw(t, i)
+            u = np.asarray(draw(t, i))
             for silo in sorted(waiting):
                 row = order[starts[silo] + used[silo]]
                 used[silo] += 1

@@ -13,11 +13,15 @@ import fedbandit_jax as fb
 ALPHA = 1e-4  # chance that a correct environment fails a law test, over keys; the key is fixed
 
 
+@jax.jit
+def drawn(env, key, t):
+    world = env.init(key)
+    return env.observe(jax.random.fold_in(key, t), world, t)[0].contexts, world.theta
+
+
 def offered(env, key, t=0):
     """Contexts (M, K, d), theta* (d,) and means (M, K) of one round, float64."""
-    world = jax.jit(env.init)(key)
-    contexts = np.asarray(jax.jit(env.observe)(jax.random.fold_in(key, t), world, t)[0].contexts, float)
-    theta = np.asarray(world.theta, float)
+    contexts, theta = (np.asarray(x, float) for x in drawn(env, key, t))
     return contexts, theta, contexts @ theta
 
 
