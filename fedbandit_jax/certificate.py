@@ -184,6 +184,7 @@ class Certificate(Printed):
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Certificate:
         """Makes a certificate from the result of `to_json`, also after a round trip through JSON."""
+        validate.instance("fields", fields, Mapping, "the result of to_json")
         return of_fields(from_json(fields))
 
     def report(self, format: str = "markdown") -> str:

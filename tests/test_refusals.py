@@ -44,6 +44,48 @@ class Forgets:
     init, observe = E.Sphere.init, E.Sphere.observe
 
 
+@fb.pytree
+class Talks:
+    """One whose rewards are words."""
+
+    spec: fb.Spec = fb.static()
+
+    def init(self, key):
+        return ()
+
+    def observe(self, key, world, t):
+        return fb.Round(jnp.zeros((4, 5, 3))), world
+
+    def pull(self, key, world, offered, arms):
+        return fb.Feedback("good", jnp.zeros(4))
+
+
+@fb.pytree
+class Answers:
+    """One for multi-armed algorithms without `means`."""
+
+    spec: fb.Spec = fb.static()
+    init, answers = E.RandomArms.init, E.RandomArms.answers
+
+
+@fb.pytree
+class Short(P.TRUST["central"]):
+    """Noise for three numbers."""
+
+    def noise(self, key, size):
+        return jnp.zeros(3)
+
+
+@dataclasses.dataclass(frozen=True)
+class Single(P.Statistic):
+    """A statistic without a weight."""
+
+    max_weight, responses = 1.0, (0.0, 1.0)
+
+    def contribution(self, x, y, seen):
+        return y
+
+
 def community(items=EYE, thetas=EYE, clusters=LABELS, n_servers=1):
     return E.community(items, thetas, clusters, n_servers=n_servers)
 
@@ -283,6 +325,8 @@ RUNS = [
     ("n_agents", grid({"n_agents": [0]}, gap)),
     ("a name in env", grid({}, {1: GAP})),
     ("env", lambda: fb.simulate(Forgets(spec=SPHERE.spec), PLAIN, horizon=20, **RUN)),
+    ("env", lambda: fb.simulate(Answers(spec=ARMS.spec), A.SE(), horizon=200, **RUN)),
+    ("env.pull", lambda: fb.simulate(Talks(spec=SPHERE.spec), PLAIN, horizon=20, **RUN)),
     ("what env returns", grid({}, lambda: 5)),
     ("grid", grid({"epsilon": [1]}, lambda epsilon: 5)),
     ("grid", grid({"seed": [1]}, lambda seed: GAP)),
@@ -306,12 +350,18 @@ RUNS = [
     ("policy", own(index=index)),
     ("policy", own(update=update)),
     ("Own.index", own(update=update, index=lambda *given: None)),
+    ("Own.update", own(update=lambda *given: "a belief", index=index)),
+    ("Own.bind", own(update=update, index=index, bind=lambda self, law: None)),
+    *(("a policy's update", own(update=update, index=index, start=lambda self, dim, start=start: start(dim)))
+      for start in (lambda dim: jnp.zeros(dim + 1), lambda dim: jnp.zeros(dim, int))),
+    ("Short.noise", lambda: PRIVATE.replace(trust=Short).bind(ENV.spec, 40)),
+    ("Single.contribution", lambda: PRIVATE.replace(statistic=Single(), policy=A.Thompson()).bind(ENV.spec, 40)),
     ("Own's act", own(update=update, index=frozen)),
     ("algorithm 'algorithm'", lambda: simulate(algo=Undecorated())),
     # Records.
     ("record", lambda: simulate(record=[R.arms])),
     *(("a name in record", lambda name=name: simulate(record={name: R.arms})) for name in ("a/b", "a['b']")),
-    *(("record['x']", recorded(what)) for what in ("arms", lambda m: None, lambda m: "arms", lambda m: {})),
+    *(("record['x']", recorded(what)) for what in ("arms", lambda m: None, lambda m: len, lambda m: {})),
     ("stride", recorded(R.every(R.arms, 7))),
     ("arms", recorded(R.arms, A.SE(), ARMS)),
     ("estimates", recorded(R.estimates, A.CLUB(), ex.USERS)),

@@ -14,6 +14,7 @@ from fedbandit_jax import schedules
 from fedbandit_jax.algos.loops.leaks import check_policy
 from fedbandit_jax.core import memory, validate
 from fedbandit_jax.core.padding import padded
+from fedbandit_jax.core.programs import need
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Recipe, Spec
 from fedbandit_jax.privacy import compatibility
 from fedbandit_jax.privacy.admission import BoundStatistic
@@ -104,6 +105,7 @@ class PolicyRecipe(Recipe):
         """Returns the policy of `n_agents` agents, bound to the noise of its releases, and checked."""
         numbers = copy.deepcopy(jax.tree.map(np.array, mechanism))  # a policy cannot change the mechanism
         policy = self.policy.bind(NoiseLaw(n_agents, spec.dim, stds, numbers))
+        need(f"{type(self.policy).__name__}.bind", isinstance(policy, Policy), "an fb.Policy", policy)
         check_policy(policy, spec)
         return policy
 

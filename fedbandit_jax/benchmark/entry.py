@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbandit_jax.benchmark.task import Task
+from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.interfaces import Algorithm
 
@@ -56,14 +57,16 @@ class Entry:
     def where(self, error: BaseException) -> str:
         """Formats an error with the line of the entry that raised it."""
         kind = "" if isinstance(error, (ValueError, TypeError)) else f"{type(error).__name__}: "
-        file = inspect.getfile(inspect.unwrap(self.recipe))
+        code = getattr(inspect.unwrap(self.recipe), "__code__", None)
+        file = code and code.co_filename
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-        return f"{kind}{error}" + (f" ({Path(file).name}, line {lines[-1]})" if lines else "")
+        return f"{kind}{error}" + (f" ({Path(str(file)).name}, line {lines[-1]})" if lines else "")
 
     @classmethod
     def of(cls, entry: Any, name: str | None = None) -> Entry:
         """Makes an entry from a path with the name of a function, such as "mine.py:recipe"."""
         if isinstance(entry, Entry):
+            validate.instance("entry's recipe", entry.recipe, Callable, "a function of a task")
             return entry if name is None else dataclasses.replace(entry, name=name)
         if not isinstance(entry, (str, Path)):
             raise BadType("entry", "must be a path such as 'mine.py:recipe', or an fb.benchmark.Entry", entry)
@@ -71,7 +74,7 @@ class Entry:
         path, function = (Path(f"{path}.py"), function) if function else (Path(entry), FUNCTION)
         if path.suffix != ".py" or not path.is_file():
             raise BadValue("entry", "must be an existing FILE.py or FILE.py:FUNCTION", str(entry))
-        return cls.read(path.read_text(encoding="utf-8"), function, name or path.stem)
+        return cls.read(path.read_text(encoding="utf-8"), function, path.stem if name is None else name)
 
     @classmethod
     def read(cls, source: str, function: str, name: str) -> Entry:

@@ -93,8 +93,9 @@ def play(entry: Entry, tasks: list[Task], track: str, trials: int, out: Any, non
     row = Row(**parts, track=track, trials=trials, nonce=nonce)
     if out is None:
         return _play(row, entry, tasks, None, progress)
-    check_writable("out", Path(out))
-    path = Path(out) / f"{entry.name}{'.checked' if nonce else ''}.npz"
+    folder = validate.path("out", out)
+    check_writable("out", folder)
+    path = folder / f"{entry.name}{'.checked' if nonce else ''}.npz"
     with locked(path.with_name(f".{path.stem}"), "name", entry.name):
         if not nonce and path.exists():
             row = dataclasses.replace(row, cells=_done(path, row))

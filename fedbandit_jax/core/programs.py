@@ -16,12 +16,13 @@ from jax.core import Tracer
 from jax.extend.core import jaxpr_as_fun
 from jax.interpreters import batching
 
-from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core import struct
 from fedbandit_jax.core.backend import without_kernels
 from fedbandit_jax.core.validate import BadType
 
 ANSWERS = ("pure_callback", "io_callback", "ffi_call", "infeed")  # with results that the program does not determine
 HOST = (*ANSWERS, "debug_callback", "pallas_call", "outfeed")
+NUMBERS = (bool, int, float, complex, Array, np.ndarray, np.generic)
 _JAX = os.path.dirname(jax.__file__)
 _INSTALLED = os.path.dirname(_JAX)
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
@@ -60,7 +61,7 @@ def refusal(owner: Any, method: str, function: Callable[..., Any], *arguments: A
     `function` takes the owner and calls the method.
     """
     with located_errors(owner, method, *arguments):
-        found = side_effect(function, owner, *arguments)
+        found = side_effect(numeric(f"{type(owner).__name__}.{method}", function), owner, *arguments)
     return found and (
         f"{type(owner).__name__}.{method} must be a pure function of its arguments, got {found}: remove it, or write "
         "an fb.Algorithm, which has no privacy claim"
@@ -169,10 +170,21 @@ def returned(owner: Any, method: str, *arguments: Any) -> Any:
         jax.eval_shape(lambda *given: found.append(getattr(owner, method)(*given)), *arguments)
 
     def form(x: Any) -> Any:
-        number = isinstance(x, (bool, int, float, complex, Array, np.ndarray, np.generic))
-        return jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)) if number else x
+        return jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)) if isinstance(x, NUMBERS) else x
 
     return jax.tree.map(form, found[0])
+
+
+def numeric(method: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function with a check that it returns numbers; a trace alone would name an inner function."""
+
+    def checked(*arguments: Any) -> Any:
+        value = function(*arguments)
+        for leaf in jax.tree.leaves(value):
+            need(method, isinstance(leaf, NUMBERS), "arrays or numbers, also in tuples", leaf)
+        return value
+
+    return checked
 
 
 def need_numbers(argument: str, part: Any) -> None:
@@ -186,8 +198,17 @@ def need_numbers(argument: str, part: Any) -> None:
 def need(method: str, condition: bool, what: str, got: Any) -> None:
     """Raises `TypeError` with the expected and the actual return value, unless the condition holds."""
     if not condition:
-        found = f"{got.dtype} of shape {got.shape}" if hasattr(got, "dtype") else validate.shown(got)
-        raise BadType(method, f"must return {what}", found, got=found)
+        found = in_words(got)
+        raise BadType(method, f"must return {what}", found, got=found if hasattr(got, "dtype") else None)
+
+
+def in_words(tree: Any) -> Any:
+    """Replaces the arrays of a tree by words for messages.
+
+    >>> in_words((np.zeros(3), None))
+    ('float64 of shape (3,)', None)
+    """
+    return jax.tree.map(lambda x: f"{x.dtype} of shape {x.shape}" if hasattr(x, "dtype") else x, tree)
 
 
 def need_same(method: str, what: str, before: Any, after: Any) -> None:

@@ -16,6 +16,7 @@ import jax.core
 import networkx as nx
 import numpy as np
 
+from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadType
 
 T = TypeVar("T", bound=type)
@@ -59,6 +60,7 @@ def pytree(cls: T) -> T:
     >>> jax.tree.leaves(Line(slope=3.0))
     [3.0]
     """
+    validate.instance("cls", cls, type, "a class, as @fb.pytree decorates one")
     made = dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)(cls)
     if "__repr__" not in vars(cls):
         made.__repr__ = _repr  # pyright: ignore[reportAttributeAccessIssue]

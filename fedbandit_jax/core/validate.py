@@ -18,7 +18,8 @@ import numpy as np
 
 LARGEST = 2**31 - 1  # largest int32, for counters and indices
 LEAST_FLOAT, LARGEST_FLOAT = (float(getattr(np.finfo(np.float32), name)) for name in ("tiny", "max"))
-LONGEST_NAME = 200  # bytes of a file name
+LONGEST_NAME = 200  # bytes of a file name, with room for an ending
+LONGEST_PART = 255  # bytes of a name in a path
 _DIGITS = 12  # most characters of a float in a message
 _SHOWN = 80  # most characters of a value in a message
 
@@ -209,6 +210,8 @@ def path(name: str, value: Any) -> Path:
         raise BadType(name, "must be a str or a Path", value)
     if not os.fspath(value):
         raise BadValue(name, "must name a file or folder", "")
+    if any(len(os.fsencode(part)) > LONGEST_PART for part in Path(value).parts):
+        raise BadValue(name, f"must have names of at most {LONGEST_PART} bytes", os.fspath(value))
     return Path(value)
 
 

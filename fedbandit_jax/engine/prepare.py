@@ -31,7 +31,8 @@ from fedbandit_jax.report.measured import OF_LABELS, spans
 Environments = Environment | Mapping[str, Environment] | Callable[..., Environment]
 OURS, THEIRS = "env.", "algo."  # prefixes of ambiguous grid parameters
 OTHERS = ("algorithm", "label", "regret", "round", "seed", "status")  # columns and dimensions of every result
-METHODS = ("init", "observe", "pull")  # of every environment
+METHODS = ("init", "observe", "pull")  # of an environment
+OF_SUMS = ("init", "means", "answers")  # of one that multi-armed algorithms play
 ENVIRONMENT = "environment"  # coordinate of environments given by name
 FLOAT = 4  # bytes
 TOGETHER = 256  # most configurations of a program, whose compilation takes longer than in proportion to them
@@ -92,9 +93,10 @@ def as_environment(name: str, env: Any) -> Any:
     """Returns `env` if it is an environment, and raises `TypeError` otherwise."""
     if not isinstance(getattr(env, "spec", None), Spec):
         raise BadType(name, "must be an environment such as fb.envs.sphere(...)", env)
-    if missing := [method for method in METHODS if not callable(getattr(env, method, None))]:
+    methods = OF_SUMS if callable(getattr(env, "answers", None)) else METHODS
+    if missing := [method for method in methods if not callable(getattr(env, method, None))]:
         got = f"{type(env).__name__} without {' and '.join(missing)}"
-        raise BadType(name, f"must have the methods {', '.join(METHODS)}", env, got=got)
+        raise BadType(name, f"must have the methods {', '.join(methods)}", env, got=got)
     return env
 
 

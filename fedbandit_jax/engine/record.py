@@ -18,6 +18,7 @@ from jax import Array, lax
 from jaxtyping import Float, Int
 
 from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.programs import NUMBERS
 from fedbandit_jax.core.scoring import Scorer
 from fedbandit_jax.interfaces import Algorithm, Round
 from fedbandit_jax.linalg import GaussianBelief
@@ -272,7 +273,7 @@ class Recorder:
         """Returns the value of a record as numeric arrays; errors name the record."""
         try:
             found = self.functions[i](moment)
-            if not (leaves := jax.tree.leaves(found)) or any(isinstance(leaf, (str, bytes)) for leaf in leaves):
+            if not (leaves := jax.tree.leaves(found)) or not all(isinstance(leaf, NUMBERS) for leaf in leaves):
                 there = ", ".join(name for name, value in moment._asdict().items() if value is not None)
                 name, got = f"record[{self.names[i]!r}]", f"{validate.shown(found)}: this moment has {there}"
                 raise validate.BadType(name, "must return an array or a pytree of arrays", found, got=got)

@@ -13,7 +13,7 @@ from jax import Array
 from jaxtyping import Bool, Float
 
 from fedbandit_jax.core import struct
-from fedbandit_jax.core.programs import call, side_effect
+from fedbandit_jax.core.programs import call, in_words, numeric, side_effect
 from fedbandit_jax.privacy.budget import MAX_NORM, sensitivity_sq
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.packing import pack, unpack
@@ -103,15 +103,15 @@ class BoundStatistic:
         if type(rule).contribution is Statistic.contribution:
             return f"statistic must have the method contribution, see fb.privacy.Statistic, got {name} without it"
         gram, bias, number = jnp.zeros((self.dim, self.dim)), jnp.zeros(self.dim), jnp.float32(0)
-        seen = jax.eval_shape(rule.read, gram, bias, number)
+        seen = jax.eval_shape(numeric(f"{name}.read", rule.read), gram, bias, number)
         seen = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), seen)
         for method, given in (("read", (gram, bias, number)), ("contribution", (bias, number, seen))):
-            if found := side_effect(getattr(rule, method), *given, alone=True):
+            if found := side_effect(numeric(f"{name}.{method}", getattr(rule, method)), *given, alone=True):
                 return f"{name}.{method} must be a pure function of its arguments, got {found}"
         both = jax.eval_shape(rule.contribution, bias, number, seen)
         real = isinstance(both, tuple) and all(jnp.result_type(one).kind in "fiub" for one in both)
         if not (real and [np.shape(one) for one in both] == [(), ()]):
-            return f"{name}.contribution must return two numbers, a weight and a response, got {both}"
+            return f"{name}.contribution must return two numbers, a weight and a response, got {in_words(both)}"
         return ""
 
     def sensitivity_sq(self, adjacency: str) -> float:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from fedbandit_jax.core import validate
+from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.programs import is_array, need, numeric
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.privacy import compatibility, proof, releases, trust
 from fedbandit_jax.privacy.admission import BoundStatistic
@@ -176,7 +179,8 @@ class Mechanism:
             return NoRelease(n_agents=n_agents)
         statistic = dataclasses.replace(statistic, rule=self.statistic)
         if wrong := statistic.objection():
-            raise TypeError(wrong)
+            argument, _, condition = wrong.partition(" ")
+            raise BadType(argument, condition, self.statistic, got="")
         kind, longest, first = trust.find(self.trust), batch or longest, self.budgets[0]
         known = most if batch is None and kind.batches == "fixed" else batch
         bound: NoisyMechanism = (Rounded if kind.needs_users else Aggregated)(
@@ -202,6 +206,10 @@ class Mechanism:
         if rest:
             model = dataclasses.replace(model, std=np.array([one.std[0] for one in (model, *rest)]))  # pyright: ignore
         bound = dataclasses.replace(bound, trust=model)
+        if isinstance(bound, Aggregated) and not struct.is_sealed(model):
+            name, size = f"{type(model).__name__}.noise", bound.row_size
+            drawn = jax.eval_shape(numeric(name, lambda key: model.noise(key, size)), jax.random.key(0))
+            need(name, is_array(drawn, (size,), jnp.floating), f"floats of shape {(size,)}", drawn)
         if wrong := proof.coarse(bound, batch):
             others, must = ("horizon", "batch", "epsilon"), f"must be smaller, or horizon, batch, epsilon: {wrong}"
             raise BadValue("n_agents", must, n_agents, got="", others=others)

@@ -18,7 +18,7 @@ from fedbandit_jax.algos.loops.leaks import policy_leaks
 from fedbandit_jax.algos.loops.ledger import Stages
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import lots, random, struct
-from fedbandit_jax.core.programs import call
+from fedbandit_jax.core.programs import call, in_words
 from fedbandit_jax.core.scoring import Scorer
 from fedbandit_jax.core.validate import BadType
 from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status
@@ -47,9 +47,8 @@ def finite_or(old: Any, fresh: Any) -> tuple[Any, Array]:
     """
     fresh = jax.tree.map(jnp.asarray, fresh)
     (leaves, kind), (others, like) = (jax.tree.flatten(belief) for belief in (fresh, old))
-    if kind != like or [leaf.shape for leaf in leaves] != [leaf.shape for leaf in others]:
-        must = f"must return a belief shaped like that of its start, {old}"
-        raise BadType("a policy's update", must, fresh, got=fresh)
+    if kind != like or in_words(leaves) != in_words(others):
+        raise BadType("a policy's update", f"must return a belief as at its start, {in_words(old)}", in_words(fresh))
     finite = [jnp.isfinite(x).all() for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
     ok = jnp.stack(finite).all() if finite else jnp.bool_(True)
     belief = jax.tree.map(lambda new, old: jnp.where(ok, new, old), fresh, old)

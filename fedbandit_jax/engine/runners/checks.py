@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from fedbandit_jax.core.programs import is_array, need, need_same
+from fedbandit_jax.core.programs import is_array, need, need_same, numeric
 from fedbandit_jax.core.validate import BadType
 from fedbandit_jax.engine.identity import array_of, describe, without_addresses
 from fedbandit_jax.interfaces import Environment, Feedback, Report, Round
@@ -19,10 +19,10 @@ def shapes(method: str, function: Callable[..., Any], *arguments: Any) -> Any:
     """Returns the shapes of a method's return value, without compilation.
 
     Raises:
-        TypeError: two traces differ, for instance through NumPy's random numbers or a clock. Such numbers would be
-            drawn once for all rounds and seeds.
+        TypeError: it returns no numbers. Or two traces differ, for instance through NumPy's random numbers or a clock.
+            Such numbers would be drawn once for all rounds and seeds.
     """
-    traces = [jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*arguments) for _ in range(2)]
+    traces = [jax.make_jaxpr(numeric(method, function), return_shape=True)(*arguments) for _ in range(2)]
     texts = [(without_addresses(str(closed)), [_described(x) for x in closed.consts]) for closed, _ in traces]
     if texts[0] != texts[1]:
         got = "numbers that change, as from np.random: use jax.random with the given key"

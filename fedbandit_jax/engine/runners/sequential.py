@@ -10,7 +10,7 @@ from jax import Array, lax
 from typing_extensions import override
 
 from fedbandit_jax.core import graph, lots, random, struct
-from fedbandit_jax.core.programs import is_array, need
+from fedbandit_jax.core.programs import is_array, need, numeric
 from fedbandit_jax.engine.record import Moment
 from fedbandit_jax.engine.runners.batch import allowed, impossible
 from fedbandit_jax.engine.runners.checks import check_environment, need_step, shapes
@@ -152,14 +152,14 @@ class Sequential(Runner):
         moved = jax.make_jaxpr(lambda world: env.observe(key, world, t)[1])(world).jaxpr
         need("env.observe", list(moved.outvars) == list(moved.invars), "the world as it is", "another")
         who = f"{label}'s "
-        state = jax.eval_shape(lambda key: algo.init(key, spec), key)
+        state = jax.eval_shape(numeric(who + "init", lambda key: algo.init(key, spec)), key)
         contexts = jax.ShapeDtypeStruct((k, spec.dim), jnp.float32)
         index = shapes(who + "index", algo.index, key, t, state, t, contexts)
         need(who + "index", is_array(index, (k,), jnp.floating), f"floats of shape {(k,)}", index)
         need_step(who + "begin", state, shapes(who + "begin", algo.begin, key, t, state))
         x, reward = jax.ShapeDtypeStruct((spec.dim,), jnp.float32), jax.ShapeDtypeStruct((), jnp.float32)
         need_step(who + "serve", state, shapes(who + "serve", algo.serve, key, t, state, t, x, reward))
-        found = jax.eval_shape(algo.partition, state)
+        found = jax.eval_shape(numeric(who + "partition", algo.partition), state)
         need(who + "partition", is_array(found, users, jnp.integer), f"integer labels of shape {users}", found)
 
 

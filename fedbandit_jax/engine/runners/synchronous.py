@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from fedbandit_jax.core import random, struct
 from fedbandit_jax.core.backend import UNROLL_DIM, on_cpu
-from fedbandit_jax.core.programs import is_array, need, need_same
+from fedbandit_jax.core.programs import is_array, need, need_same, numeric
 from fedbandit_jax.engine.record import Moment
 from fedbandit_jax.engine.runners import drawn, stored
 from fedbandit_jax.engine.runners.batch import Played, Streams
@@ -151,7 +151,7 @@ class Synchronous(Runner):
         offered = check_environment(env)
         arms, rewards = (jax.ShapeDtypeStruct((m,), kind) for kind in (jnp.int32, jnp.float32))
         who = f"{label}'s "
-        state = jax.eval_shape(lambda key: algo.init(key, spec), key)
+        state = jax.eval_shape(numeric(who + "init", lambda key: algo.init(key, spec)), key)
         local = jax.eval_shape(algo.download, state, offered)
         chosen = shapes(who + "act", algo.act, key, t, local, offered)
         need(who + "act", is_array(chosen, (m,), jnp.integer), f"integer arms of shape {(m,)}", chosen)
