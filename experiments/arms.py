@@ -43,7 +43,7 @@ def arms(options: Size) -> list[Curve]:
     radius as printed and with that from the exact law of the same noise. (b) The same, each with just the noise that it
     needs for (epsilon, delta)-DP, delta = 10^-6 = 1/T. chowdhury2023_delta has other delta.
     """
-    run, env = options.ends(20_000, 10**6, 10**6, seeds=(2, 20, 20), store=None), fb.envs.arms(10, instance="easy")
+    run, env = options.ends(20_000, 10**6, 10**6, seeds=(2, 20, 20)), fb.envs.arms(10, instance="easy")
     horizon, epsilons = run["horizon"], ARMS_EPSILONS[:: options.pick(5, 1, 1)]
     plain = [fb.algos.SE(radius=radius, name=f"SE, {word} radius") for radius, word in RADII.items()]
     printed = [private(name, 1.0, radius) for radius in RADII for name in NAMES]
@@ -267,11 +267,7 @@ PAIR = fb.envs.arms(means=[1.0, 0.2], rewards="pareto", shape=3.0)  # E X^2 <= 1
 STAGES, SHARES = ("rewards", "messages"), (0.003, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3)
 LEVELS = {"fixed level 4": 4.0, "fixed level 16": 16.0, "growing level": None}
 ROBUST_LOOKS = dict(zip(["clipped to [0, 1]", *LEVELS], ("#0072B2 s", "#E69F00 D", "#009E73 ^", "#882255 o")))
-ROBUST_LOOKS |= {
-    "nobody corrupted": "#332288 P",
-    "rewards corrupted": "#56B4E9 <",
-    "messages corrupted": "#D55E00 v",
-}
+ROBUST_LOOKS |= {"nobody corrupted": "#332288 P", "rewards corrupted": "#56B4E9 <", "messages corrupted": "#D55E00 v"}
 PANELS = {"heavy tails": "ε", "1 % corrupted, in radii": "ε", "corrupted, not in radii": "share of users"}
 
 

@@ -1,16 +1,17 @@
 """Users with streams of their own, private and grouped, and agents who come one at a time."""
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tyro
-from curves import CHANCE, Curve, along, ends, panels, pick, the, uniform
+from curves import CHANCE, Curve, ends, panels, pick, the, uniform
 from drawing import LOGS, Experiment, Panel, Picture, dressed, promised, uncertified
 from liu2022 import LiuOptions
 from options import Size
-from recipes import HALF
+from recipes import BUDGET, HALF
 
 import fedbandit_jax as fb
 
@@ -101,9 +102,14 @@ def draw_clusters(curves: list[Curve]) -> Picture:
 
 
 DELTAS, EPSILONS, WIDTHS = (1e-6, 1e-3, 0.1), (1.0, 5.0), (0.05, 0.2, 1.0)
-LINES = {1.0: "#882255 o", 5.0: "#882255 s"}
-PLAIN = {MIXED: "#882255 v", ONE: "#009E73 <"}
 BASELINES = {"FCLUB-DC": "#0072B2 ^", "SCLUB": "#CC79A7 D", "LinUCB": "#56B4E9 >"}
+PAPER_LOOKS = {
+    f"{MIXED}, ε = 1": "#882255 o",
+    f"{MIXED}, ε = 5": "#882255 s",
+    f"{MIXED}, not private": "#882255 v",
+    f"{ONE}, not private": "#009E73 <",
+    **BASELINES,
+}
 
 
 def clusters_paper(options: LiuOptions) -> list[Curve]:
@@ -114,21 +120,13 @@ def clusters_paper(options: LiuOptions) -> list[Curve]:
     against the factor on their widths. Ours play greedily. Nothing was chosen on this key.
     """
     deltas, widths = DELTAS[-options.pick(1, 3, 3) :], WIDTHS[-options.pick(1, 3, 3) :]
-    algos = {f"{e:g} {d:g}": streams(MIXTURE, e, d) for e in EPSILONS for d in deltas}
-    algos |= {MIXED: streams(MIXTURE), ONE: streams(fb.algos.Alone())}
-    for width in widths:
-        algos |= {f"{name} {width:g}": options.methods(scale=width)[name] for name in BASELINES}
+    noisy = {f"{MIXED}, ε = {e:g}": {d: streams(MIXTURE, e, d) for d in deltas} for e in EPSILONS}
+    open_ = {f"{MIXED}, not private": {0: streams(MIXTURE)}, f"{ONE}, not private": {0: streams(fb.algos.Alone())}}
+    tuned = {name: {width: options.methods(scale=width)[name] for width in widths} for name in BASELINES}
     run = options.run(500, 100_000, 100_000, seeds=(2, 8, 16), fresh=2032, store=options.store)
-    result, curves = options.sweep(options.instance(), algos, **run), []
-    for e, look in LINES.items():
-        ones = [result[f"{e:g} {d:g}"] for d in deltas]
-        assert all(one.certificate.claim == "certified" for one in ones)
-        curves.append(along("delta", f"{MIXED}, ε = {e:g}", deltas, ones, look))
-    curves += [along("plain", f"{name}, not private", [0], [result[name]], look) for name, look in PLAIN.items()]
-    curves.append(uniform(options.instance(), run["horizon"]))
-    for name, look in BASELINES.items():
-        curves.append(along("width", name, widths, (result[f"{name} {width:g}"] for width in widths), look))
-    return curves
+    finals = partial(options.finals, options.instance(), looks=PAPER_LOOKS, noted=True, **run)
+    chance = uniform(options.instance(), run["horizon"])
+    return [*finals(noisy, "delta"), *finals(open_, "plain"), chance, *finals(tuned, "width")]
 
 
 def draw_clusters_paper(curves: list[Curve]) -> Picture:
@@ -151,7 +149,7 @@ def draw_clusters_paper(curves: list[Curve]) -> Picture:
 
 
 S = fb.schedules
-NOISE = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release="blt", unit="visit", statistic=HALF)
+NOISE = fb.privacy.Mechanism(BUDGET, release="blt", unit="visit", statistic=HALF)
 OPEN = fb.algos.async_fed_lin_ucb()
 GREEDY = OPEN.replace(policy=fb.algos.Greedy())
 NOISY = OPEN.replace(policy=fb.algos.Greedy(regularization=100.0), privacy=NOISE)

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import stats
 
 import fedbandit_jax as fb
+from fedbandit_jax.report.tables import mean_error as mean_error
 
 CHANCE = "uniform play"
 POINTS = 40  # recorded rounds of a curve that are kept
@@ -170,11 +171,6 @@ def gathered(points: Iterable[tuple[str, str, float, Any, str]], looks: Mapping[
     return curves
 
 
-def mean_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the mean over seeds, which are the first axis, and its standard error."""
-    return values.mean(0), values.std(0, ddof=1) / np.sqrt(len(values))
-
-
 def exponent(curve: Curve, kept: slice = slice(None)) -> tuple[float, float]:
     """Returns p of a fit y ~ x^p and half of its 95 % interval, by the jackknife over seeds.
 
@@ -225,7 +221,8 @@ def uniform(env: Any, horizon: int, panel: str = CHANCE, x: float = 0) -> Curve:
 def along(panel: str, label: str, x: Any, results: Iterable[fb.Result], style: str = "", value: Any = final) -> Curve:
     """Returns a value of results of one algorithm each, by default their final regret, at the points x."""
     results = list(results)
-    return Curve(panel, label, x, [value(one) for one in results], style, claimed(results[0]))
+    claims = "; ".join(dict.fromkeys(map(claimed, results)))
+    return Curve(panel, label, x, [value(one) for one in results], style, claims)
 
 
 def sent(result: fb.Result) -> np.ndarray:

@@ -6,18 +6,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import networkx as nx
 import numpy as np
-from curves import (
-    Curve,
-    exponent,
-    final,
-    lasts,
-    of_result,
-    panels,
-    pick,
-    pm,
-    random_play,
-    the,
-)
+from curves import Curve, exponent, final, lasts, of_result, panels, pick, pm, random_play, the
 from drawing import CHANCE, LOGS, REFERENCE, Experiment, Panel, Picture, slope, write
 from matplotlib.axes import Axes
 from options import DubeyOptions

@@ -8,12 +8,12 @@ import numpy as np
 from curves import CHANCE, Curve, along, claimed, final, gathered, pick, the, uniform
 from drawing import LOGS, Axes, Experiment, Panel, Picture, level, styled
 from options import Size
-from recipes import GREEDY, HALF, with_noise
+from recipes import BUDGET, GREEDY, HALF, KNOWN, sharp, with_noise
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy import RELEASES, BandMF, Release, Users
 
-P, BUDGET = fb.privacy, fb.privacy.Budget(1.0, 0.1)
+P = fb.privacy
 USERS_VISITS, REGULAR, LET_IN = (1, 4, 16, 64), 16, (1, 2, 4, 16)
 USERS_LOOKS = {
     "group privacy: optimism, batches of 25": "#0072B2 - o",
@@ -37,11 +37,9 @@ def few(unit: Any, env: Any, horizon: int) -> fb.algos.Federated:
 def recipes(r: int, env: Any, horizon: int) -> dict[str, fb.algos.Federated]:
     """Returns the recipes where r visits of one user are protected together."""
     apart = Users(r, 1, max(1, horizon // 25 // (2 * r))) if r > 1 else Users()
-    sharp = fb.algos.UCB(regularizer="project", confidence="known_noise")
-    once = fb.algos.private_fed_lin_ucb(P.Mechanism(BUDGET, "blt", unit=Users(r)), policy=sharp)
     grows = with_noise(GREEDY, env, horizon, 1.0, P.Decaying(1.5), delta=0.1, unit=Users(r))
     banded = P.Mechanism(BUDGET, P.BandMF(min(20, horizon // 25), apart), unit=apart, statistic=HALF)
-    made = (once, grows, GREEDY.replace(schedule=25, privacy=banded), few(Users(), env, horizon))
+    made = (sharp(unit=Users(r)), grows, GREEDY.replace(schedule=25, privacy=banded), few(Users(), env, horizon))
     return dict(zip(USERS_LOOKS, made))
 
 
@@ -176,12 +174,7 @@ RATES = (0.0, 0.05, 0.1, 0.2, 0.3)
 THERE = "secure aggregation with noise for f silos away, but all are there"
 LATER = "secure aggregation, what is missed comes later"
 LOST = "secure aggregation, what is missed is lost"
-SENDERS = {
-    "no noise": "#000000 -o",
-    "noise of every silo": "#D55E00 -s",
-    LATER: "#009E73 -D",
-    LOST: "#66C5AB -v",
-}
+SENDERS = {"no noise": "#000000 -o", "noise of every silo": "#D55E00 -s", LATER: "#009E73 -D", LOST: "#66C5AB -v"}
 
 
 def away(rate: float, silos: int) -> int:
@@ -321,7 +314,7 @@ def liars(options: Size) -> list[Curve]:
     """
     run = options.ends(20, 1000, 2000, seeds=(2, 16, 32), fresh=3000)
     shares = options.pick(SHARES[3:4], SHARES[1:], SHARES[1:])
-    env, algos = fb.envs.sphere(*options.shape(100, 10, 5), rewards="bernoulli"), {}
+    env, algos = options.sphere(100, 10, 5), {}
     early = GREEDY.replace(schedule=fb.schedules.Geometric(1.5, first=2))
     rules = options.pick(["sum", "trimmed_mean"], [*SUMS], [*SUMS])
     asked = [(e, rule) for e in BUDGETS for rule in rules]
@@ -369,8 +362,7 @@ DECAYS = (1.0, 0.9, DECAY, 0.6, 0.4)  # 1: nothing is forgotten
 COLOURS = dict(zip(EPSILONS, ("#555555", "#0072B2", "#D55E00")))
 PALE = dict(zip(EPSILONS, ("#AAAAAA", "#7FB9DD", "#F0A868")))  # where nothing is forgotten
 MOVES = {"jump": "-o", "slide": "-s"}
-UCB = fb.algos.UCB(regularizer="project", confidence="known_noise")
-POLICIES: dict[str, fb.Policy] = {"greedy": fb.algos.Greedy(), "UCB": UCB, "Thompson": fb.algos.Thompson()}
+POLICIES: dict[str, fb.Policy] = {"greedy": fb.algos.Greedy(), "UCB": KNOWN, "Thompson": fb.algos.Thompson()}
 
 
 def recipe(name: str, epsilon: float | None, decay: float, spec: fb.Spec, horizon: int) -> fb.algos.Federated:

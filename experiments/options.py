@@ -8,11 +8,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import jax
 import tyro
-from curves import Curve, final
+from curves import Curve, along
 
 import fedbandit_jax as fb
 
@@ -59,6 +60,11 @@ class Size:
         return ""
 
     @property
+    def rewards(self) -> str:
+        """Returns the law of rewards of `sphere`."""
+        return "bernoulli"
+
+    @property
     def words(self) -> str:
         """Returns a sentence about these options, for the setting of a picture."""
         return ""
@@ -81,6 +87,10 @@ class Size:
         """Returns these numbers, or with --smoke few, the same for all scripts, which then share compiled programs."""
         return self.pick((4, 4, 3), (n_agents, n_arms, dim), (n_agents, n_arms, dim))
 
+    def sphere(self, n_agents: int = 100, n_arms: int = 100, dim: int = 10) -> fb.Environment:
+        """Returns the synthetic instance, by default of the size of Zhou & Chowdhury (2024), or with --smoke small."""
+        return fb.envs.sphere(*self.shape(n_agents, n_arms, dim), rewards=self.rewards)
+
     def sweep(self, *what: Any, title: str = "", **run: Any) -> fb.Result:
         """Runs algorithms in an environment by `fb.sweep`, prints a summary, and returns the result."""
         result = fb.sweep(*what, **run)
@@ -92,14 +102,17 @@ class Size:
         env: Any,
         algos: Mapping[str, Mapping[Any, Any]],
         panel: str = "",
-        looks: Mapping[str, str] | None = None,
+        looks: Mapping[str, str] = MappingProxyType({}),
+        noted: bool = False,
         **run: Any,
     ) -> list[Curve]:
-        """Returns final regret against x, given algorithms by label and x, of one sweep."""
+        """Returns final regret against x, given algorithms by label and x, of one sweep; with claims if `noted`."""
         flat = {f"{label} {x}": algo for label, of in algos.items() for x, algo in of.items()}
-        result, looks = self.sweep(env, flat, title=panel, **run), looks or {}
-        regret = {label: [final(result[f"{label} {x}"]) for x in of] for label, of in algos.items()}
-        return [Curve(panel, label, [*of], regret[label], looks.get(label, "")) for label, of in algos.items()]
+        result, curves = self.sweep(env, flat, title=panel, **run), []
+        for label, of in algos.items():
+            one = along(panel, label, [*of], [result[f"{label} {x}"] for x in of], looks.get(label, ""))
+            curves.append(one if noted else one.but(note=""))
+        return curves
 
     def run(self, *horizons: int, seeds: Sequence[int] = (), fresh: int = 0, **more: Any) -> dict[str, Any]:
         """Returns arguments of `fb.sweep`.

@@ -1,5 +1,6 @@
 """Policies, schedules and statistics at equal privacy, and what three real logs say."""
 
+import dataclasses
 import re
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ from curves import CHANCE, Curve, along, ends, final, panels, pick, random_play,
 from drawing import LOGS, Axes, Experiment, Panel, Picture, dressed, styled
 from jax import lax
 from options import Size
-from recipes import GREEDY, HALF, instance, table, with_noise
+from recipes import GREEDY, HALF, KNOWN, instance, sharp, table, with_noise
 
 import fedbandit_jax as fb
 
@@ -39,7 +40,7 @@ def policies(delta: float, arms: np.ndarray | None) -> dict[str, fb.Algorithm]:
     growing = partial(algos.Federated, schedule=geometric(1.5, first=4))
     ours, tree, once = private(fb.privacy.Decaying(1.5)), private("tree"), private("input_perturbation")
     scale = 0.1 if fixed else 0.05
-    slight = algos.UCB(regularizer="project", confidence="known_noise", exploration_scale=scale)
+    slight = dataclasses.replace(KNOWN, exploration_scale=scale)
     thompson = algos.Thompson(regularization=200.0, scale=1.0 if fixed else 0.25)
     explores = algos.EpsilonGreedy(explore=5.0 if fixed else 0.5, shrinkage=3.0)
     phased = partial(algos.dp_dpe, arms, once, exploration_scale=0.2, schedule=geometric(2.0, first=16))
@@ -125,10 +126,6 @@ def draw_policies(curves: list[Curve]) -> Picture:
 
 
 S = fb.schedules
-SHARP = fb.algos.private_fed_lin_ucb(
-    fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release="blt"),
-    policy=fb.algos.UCB(regularizer="project", confidence="known_noise"),
-)
 BATCHES, GROWTHS, THRESHOLDS = (25, 50, 100), (1.1, 1.2, 1.5), (30.0, 100.0, 300.0)
 FAMILIES: dict[str, list[fb.schedules.Schedule]] = {
     "fixed batch, B = 25, 50, 100": [S.Every(batch) for batch in BATCHES],
@@ -170,7 +167,7 @@ def schedules(options: Size) -> list[Curve]:
     """
     run, curves = options.run(90, 4_000, 10_000, seeds=(4, 6, 50)), []
     sphere = fb.envs.sphere(*options.pick((4, 4, 10), (50, 10, 10), (50, 10, 10)), rewards="bernoulli")
-    algos = {f"{family}: {one}": SHARP.replace(schedule=one) for family, ones in FAMILIES.items() for one in ones}
+    algos = {f"{family}: {one}": sharp().replace(schedule=one) for family, ones in FAMILIES.items() for one in ones}
     algos = dict(list(algos.items())[:: options.pick(3, 1, 1)])
     for name, period in zip(WHERE, (-1, 0, -(-run["horizon"] // 3))):
         env = Blocks(rewards=sphere.rewards, spec=sphere.spec, period=period)
@@ -228,20 +225,20 @@ def glm(options: Size) -> list[Curve]:
     and x x' (`Linear`) or what one Newton step of logistic regression needs (`Logistic`). (c) Rewards <x, theta*> with
     noise, or times a draw of Pareto's law, clipped to a range around 1/2. Constants were chosen on other seeds.
     """
-    run, curves = options.ends(20, 2000, 2000, seeds=(2, 16, 32), fresh=1000, store=None), []
+    run, curves = options.ends(20, 2000, 2000, seeds=(2, 16, 32), fresh=1000), []
     instance = partial(fb.envs.sphere, *options.shape(100, 100, 10))
     studies = [(each, STATISTICS, (1.0, 8.0), dict(contexts=each, rewards="logistic")) for each in ("fresh", "fixed")]
     ranges = options.pick(RANGES[:2], RANGES, RANGES)
     studies += [("tails", {name: None}, ranges, law) for name, law in list(TAILS.items())[options.pick(3, 0, 0) :]]
     for panel, statistics, x, world in studies:
-        env, algos = instance(**world), {}
+        env = instance(**world)
         make = partial(with_noise, GREEDY, env, run["horizon"], release=fb.privacy.Decaying(1.5), delta=0.1)
-        for label, one in statistics.items():
-            algos |= {f"{(label, v)}": make(v if one else 1.0, statistic=one or clipped(v)) for v in x}
-        result = options.sweep(env, algos | {"no noise": GREEDY}, **run)
-        for name in statistics:
-            curves.append(along(panel, name, x, (result[f"{(name, v)}"] for v in x)))
-        free = along(panel, "no noise", x, [result["no noise"]] * len(x)).but(note="none")
+        algos = {
+            label: {v: make(v if one else 1.0, statistic=one or clipped(v)) for v in x}
+            for label, one in statistics.items()
+        }
+        curves += options.finals(env, algos, panel, noted=True, **run)
+        free = along(panel, "no noise", x, [fb.simulate(env, GREEDY, **run)] * len(x)).but(note="none")
         curves.append(free.but(panel="tails, no noise", label=next(iter(statistics))) if panel == "tails" else free)
     chances = ((CHANCE, "logistic"), (f"{CHANCE}, tails", "gaussian"))
     return [*curves, *(uniform(instance(rewards=rewards), run["horizon"], panel) for panel, rewards in chances)]

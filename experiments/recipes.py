@@ -1,4 +1,4 @@
-"""Recipes that several scripts play: noise on what a policy sums, and arms that stay the same."""
+"""Recipes that several scripts play: noise on what a policy sums, sharp widths, and arms that stay the same."""
 
 from typing import Any
 
@@ -8,6 +8,13 @@ import fedbandit_jax as fb
 
 HALF = fb.privacy.Linear(centred=True, gram_scale=0.5)  # sums x (y - 1/2) and half of x x'
 GREEDY = fb.algos.Federated(policy=fb.algos.Greedy(), schedule=fb.schedules.Geometric(1.5))
+KNOWN = fb.algos.UCB(regularizer="project", confidence="known_noise")  # widths from the law of the noise
+BUDGET = fb.privacy.Budget(1.0, 0.1)
+
+
+def sharp(budget: Any = BUDGET, **options: Any) -> fb.algos.Federated:
+    """Returns Private-FedLinUCB with BLT noise, a projected Gram matrix and widths from the law of the noise."""
+    return fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(budget, "blt", **options), policy=KNOWN)
 
 
 def with_noise(

@@ -1,14 +1,16 @@
 """What certified federation costs linear bandits, and which ingredients make it cheap."""
 
+import dataclasses
 import re
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from curves import against, ends, final, panels, pick, the, uniform
-from drawing import CHANCE, LOGS, Curve, Experiment, Panel, Picture, Size, level, uncertified
-from recipes import GREEDY, HALF, with_noise
+from curves import CHANCE, Curve, against, ends, panels, pick, the, uniform
+from drawing import LOGS, Experiment, Panel, Picture, level, uncertified
+from options import Size
+from recipes import BUDGET, GREEDY, HALF, KNOWN, with_noise
 
 import fedbandit_jax as fb
 
@@ -26,22 +28,16 @@ def price(options: Size) -> list[Curve]:
     (2024) with exact accounting, the second the same with a tenth of its confidence width. The third has the same
     trust: every silo adds its own noise; beyond_silos has its ingredients. The fourth needs secure aggregation.
     """
-    env = fb.envs.sphere(*options.shape(100, 100, 10), rewards="bernoulli")
+    env = options.sphere()
     run, epsilons = options.ends(50, 10_000, 10_000), EPSILONS[: options.pick(2, 6, 6)]
-    horizon, found = run["horizon"], {}
-    for e in epsilons:
-        published = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(e, DELTA))
-        algos: dict[str, fb.Algorithm] = {TREE: published, NARROW: published.replace(exploration_scale=0.1)}
-        for name, trust in TRUST.items():
-            algos[name] = with_noise(GREEDY, env, horizon, e, fb.privacy.Decaying(1.5), trust, DELTA)
-        result = options.sweep(env, algos, title=f"epsilon = {e:g}", **run)
-        for label in result:
-            assert result[label].certificate.claim == "certified"
-            found.setdefault(label, []).append(final(result[label]))
-    panel = f"T = {horizon:,}"
-    curves = [Curve(panel, label, epsilons, regret, LOOKS[label], "certified") for label, regret in found.items()]
-    free = options.sweep(env, {FREE: GREEDY}, **run)
-    return [*curves, Curve(FREE, FREE, [0], [final(free[FREE])], LOOKS[FREE], "not private"), uniform(env, horizon)]
+    noisy = partial(with_noise, GREEDY, env, run["horizon"], release=fb.privacy.Decaying(1.5), delta=DELTA)
+    published = {e: fb.algos.private_fed_lin_ucb(fb.privacy.Budget(e, DELTA)) for e in epsilons}
+    algos: dict[str, Any] = {TREE: published}
+    algos[NARROW] = {e: one.replace(exploration_scale=0.1) for e, one in published.items()}
+    algos |= {name: {e: noisy(e, trust=trust) for e in epsilons} for name, trust in TRUST.items()}
+    finals = partial(options.finals, env, looks=LOOKS, noted=True, **run)
+    free = finals({FREE: {0: GREEDY}}, FREE)
+    return [*finals(algos, f"T = {run['horizon']:,}"), *free, uniform(env, run["horizon"])]
 
 
 def draw_price(curves: list[Curve]) -> Picture:
@@ -96,8 +92,7 @@ def beyond(options: Size) -> list[Curve]:
     One ingredient after the other, for delta = 0.1 and 10^-7 (there are 10^6 users). The width "from known noise" is
     narrower even without noise, so the last but two has it at epsilon = 10^4.
     """
-    env = fb.envs.sphere(*options.shape(100, 100, 10), rewards="bernoulli")
-    run = options.run(50, 10_000, 10_000)
+    env, run = options.sphere(), options.run(50, 10_000, 10_000)
     epsilons = options.pick((1.0,), (0.2, 1.0, 5.0), (0.2, 0.5, 1.0, 2.0, 5.0))
     across = options.sweep(env, ACROSS[:: options.pick(3, 1, 1)], grid={"epsilon": epsilons}, **run)
     algos = [private(f"{name}, δ = {delta:g}", delta, **parts) for name, parts in STEPS.items() for delta in DELTAS]
@@ -132,8 +127,7 @@ def draw_beyond(curves: list[Curve]) -> Picture:
 
 
 FIRST = {0.1: 12, 1e-7: 50}  # delta -> the first round after which greedy agents synchronise
-KNOWN = fb.algos.UCB(regularizer="project", confidence="known_noise")
-SLIGHT = fb.algos.UCB(regularizer="project", confidence="known_noise", exploration_scale=0.05)
+SLIGHT = dataclasses.replace(KNOWN, exploration_scale=0.05)
 ALMOST_NOTHING = 1e-3  # factor on x x' that leaves all the noise that counts to x y
 
 
@@ -220,7 +214,7 @@ def silos(options: Size) -> list[Curve]:
     FedLinUCB is Algorithm 8 of Zhou & Chowdhury (2024). Numbers were chosen on other seeds.
     """
     run = options.run(50, 10_000, 10_000, seeds=(2, 16, 25), fresh=2024, stride="log", throw=True)
-    env, curves = fb.envs.sphere(*options.shape(100, 100, 10), rewards="bernoulli"), []
+    env, curves = options.sphere(), []
     for delta in list(FIRST)[: options.pick(1, 2, 2)]:
         result = options.sweep(env, ladder(delta), title=f"delta = {delta:g}", **run)
         for one in ends(result, f"δ = {delta:g}, T = {run['horizon']:,}"):
@@ -247,7 +241,7 @@ def draw_silos(curves: list[Curve]) -> Picture:
     return Picture(shown, "What each ingredient saves under silo-local noise", setting, grid=dict(sharey=True))
 
 
-A, BUDGET = fb.algos, fb.privacy.Budget(1.0, 0.1)
+A = fb.algos
 WIDE, THEORY = A.LogDetUCB(regularization=1 / 100), A.LogDetUCB(spectral="theory")
 PRINTED = fb.privacy.Mechanism(BUDGET, "tree", "silo_local_matrix", std="dubey2020")
 BLT, SHARP = (fb.privacy.Mechanism(BUDGET, one, statistic=HALF) for one in ("blt", fb.privacy.Decaying(1.5)))
@@ -291,8 +285,8 @@ def feducb(options: Size) -> list[Curve]:
     in place of its trigger; batches that grow, fixed in advance; and the same with secure aggregation. (b) On networks
     Gossip adds up what all silos within gamma hops release. D and the first release were chosen on other seeds.
     """
-    env = fb.envs.sphere(*options.shape(100, 100, 10), rewards="bernoulli")
-    run, curves = options.run(60, 10_000, 10_000, fresh=2024, stride="log"), []
+    env, curves = options.sphere(), []
+    run = options.run(60, 10_000, 10_000, fresh=2024, stride="log")
     both = {"with a controller": controlled(), "on a network": on_networks(options, env.spec.n_agents)}
     for title, algos in both.items():
         curves += ends(options.sweep(env, algos, **run), f"{title}, T = {run['horizon']:,}", "rounds")

@@ -59,10 +59,6 @@ class Options(Size):
         """Returns the law of rewards: in [0, 1] for certified runs, and the paper's Gaussian law otherwise."""
         return "gaussian" if self.version == "authors" else "bernoulli"
 
-    def sphere(self) -> fb.Environment:
-        """Returns the synthetic instance."""
-        return fb.envs.sphere(*self.shape(100, 100, 10), rewards=self.rewards)
-
     def algorithms(self, budget: fb.privacy.Budget, *names: str, **widths: Any) -> list[fb.Algorithm]:
         """Returns FedLinUCB, and Private-FedLinUCB in these models; the authors' version leaves out `SECAGG`."""
         theirs = self.version == "authors"

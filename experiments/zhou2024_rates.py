@@ -11,6 +11,7 @@ from curves import Curve, exponent, final, panels, pick, random_play, the
 from drawing import CHANCE, REFERENCE, Experiment, Panel, Picture, slope
 from matplotlib.axes import Axes
 from options import Size
+from recipes import BUDGET, KNOWN, sharp
 
 import fedbandit_jax as fb
 
@@ -25,7 +26,7 @@ TRUST: dict[str, Any] = {  # name -> release and trust model
 }
 WORST, RANDOM = "worst gap", "random contexts"
 PANELS = ((WORST, False, 4), (WORST, True, 4), (RANDOM, False, 3))  # whether M T is fixed and not T; how many M
-WIDTHS = {WORST: fb.algos.UCB(), RANDOM: fb.algos.UCB(confidence="known_noise", regularizer="project")}
+WIDTHS = {WORST: fb.algos.UCB(), RANDOM: KNOWN}
 LARGEST = 0.5  # gap of the fixed arms
 PARTS = (0.6, 1)  # gaps that are tried, as parts of beta sqrt(d / (M T))
 
@@ -94,7 +95,7 @@ def silos(options: Size) -> list[Curve]:
     for instance, split, few in PANELS:
         panel = f"{instance}, M T = {users:,} users" if split else f"{instance}, T = {rounds:,} rounds"
         for name, model in list(TRUST.items())[: options.pick(2, 6, 6)]:  # fewer programs to compile
-            privacy = model and fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), *model)
+            privacy = model and fb.privacy.Mechanism(BUDGET, *model)
             of = instance, WIDTHS[instance], privacy
             seeds, shapes = options.pick(2, 6, 25), [(m, k, 2 if instance == WORST else d) for m in agents[:few]]
             found = [regret(*of, shape, users // shape[0] if split else rounds, seeds, key) for shape in shapes]
@@ -223,10 +224,9 @@ def budgets(options: Size) -> list[Curve]:
     """
     env, algos = fb.envs.sphere(100, 100, 10, rewards="bernoulli"), {}
     run = options.run(100, 2_000, 10_000, throw=True, store=options.store)
-    sharp = fb.algos.UCB(regularizer="project", confidence="known_noise")
     for n in SILOS:
         budgets = tuple(fb.privacy.Budget(epsilon, 0.1) for epsilon in [STRICT] * n + [LOOSE] * (100 - n))
-        algos[n] = fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(budgets, release="blt"), policy=sharp)
+        algos[n] = sharp(budgets)
         found = algos[n].certificate(env.spec, run["horizon"])
         print(f"{n} strict silos: {found.claim}, epsilon {sorted({round(one[2], 2) for one in found.per_silo})}")
     return options.finals(env, {"certified": algos}, f"T = {run['horizon']:,}", {"certified": "#0072B2 - o"}, **run)
