@@ -117,7 +117,7 @@ def by_message(bound: Any) -> Any:
 def _shared(protocol: RingSum) -> RingSum:
     """Returns the protocol in which every user draws a share of the noise."""
     for k in range(len(protocol.users)):
-        _, steps, modulus = protocol._sizes(k)
+        _, steps, modulus = protocol.sizes(k)
         if wrong := misfit(protocol.noise, k, steps, modulus, messages=True):
             names, condition, why = wrong
             raise BadValue("bound", f"must have messages that fit: {names[0]} {condition}", protocol, got=why)

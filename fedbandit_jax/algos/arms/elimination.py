@@ -23,7 +23,8 @@ from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.integers import noise
 from fedbandit_jax.privacy.integers.bits import FlippedBits, FlippedSum, stretch
 from fedbandit_jax.privacy.integers.noise import Asked, Noise
-from fedbandit_jax.privacy.integers.ring import FINE, MAX_WIDTH, RingSum, epsilon_of_each, on_grid
+from fedbandit_jax.privacy.integers.proof import epsilon_of_each
+from fedbandit_jax.privacy.integers.ring import FINE, MAX_WIDTH, RingSum, on_grid
 from fedbandit_jax.privacy.tails import check_delta
 from fedbandit_jax.privacy.users import Users
 

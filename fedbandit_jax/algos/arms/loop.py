@@ -16,6 +16,7 @@ from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import struct
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.interfaces import ArmAlgorithm, Pulls, Report, Spec
+from fedbandit_jax.privacy.integers.proof import certificate_of_sums
 from fedbandit_jax.privacy.integers.ring import RingSum
 from fedbandit_jax.privacy.users import Users
 
@@ -53,7 +54,7 @@ class SumLoop(ArmAlgorithm):
 def _guarantee(structure: Any, numbers: tuple[Any, ...], *asked: Any) -> Certificate:
     # Accounting takes tens of milliseconds; runs with other seeds share the protocol.
     leaves = [np.frombuffer(held, dtype).reshape(shape) for held, dtype, shape in numbers]
-    return jax.tree.unflatten(structure, leaves).guarantee(*asked)
+    return certificate_of_sums(jax.tree.unflatten(structure, leaves), *asked)
 
 
 class EliminationState(NamedTuple):

@@ -52,7 +52,8 @@ from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE, MOST_MU
 from fedbandit_jax.privacy.integers.noise import rounded_up
-from fedbandit_jax.privacy.integers.ring import FINE, NOT_COVERED, ROOM, sum_encoded
+from fedbandit_jax.privacy.integers.proof import ROOM
+from fedbandit_jax.privacy.integers.ring import FINE, NOT_COVERED, sum_encoded
 from fedbandit_jax.privacy.users import ONCE
 
 WIDEST = 2.0**20  # largest standard deviation in steps: a float32 draw then reaches every integer below 2^23

@@ -144,5 +144,5 @@ class FlippedSum(RingSum):
         return (*[CORRUPTED] * self.cheats, *super().not_covered)
 
     @override
-    def _wrong(self, k: int) -> float:
+    def failure(self, k: int) -> float:
         return 0.0

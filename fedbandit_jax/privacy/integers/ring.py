@@ -1,4 +1,4 @@
-"""Private sums of users' rewards modulo m: the messages, their decoding, and the certificate.
+"""Private sums of users' rewards modulo m: the messages, and their decoding; the certificate is in `proof`.
 
 The protocol P = (R, S, A) of Chowdhury & Zhou (2023), Algorithms 2-7, for the n users of an arm in batch k:
 
@@ -10,13 +10,11 @@ The protocol P = (R, S, A) of Chowdhury & Zhou (2023), Algorithms 2-7, for the n
 
 Unless somebody looks at single messages, the sum of encoded rewards and the law of all noise are enough for a
 simulation. One reduction modulo m at the end equals one after every step. Replacing one user's reward (adjacency) moves
-a sum by at most g steps. The privacy unit is one user, in one sum. Certificates also state epsilon for a user in n
-different sums. Visits to the same sum are not covered. In array shapes, S is the number of batches.
+a sum by at most g steps. The privacy unit is one user, in one sum. In array shapes, S is the number of batches.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -26,24 +24,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedbandit_jax.certificate import BEYOND, Certificate, no_privacy
+from fedbandit_jax.certificate import BEYOND
 from fedbandit_jax.core import control, random, struct, wide
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.core.wide import Wide
-from fedbandit_jax.privacy import tails
-from fedbandit_jax.privacy.accounting.visits import PureDP, Renyi, returning
-from fedbandit_jax.privacy.bound import VISIT_TIMES
 from fedbandit_jax.privacy.integers.noise import Asked, Noise, ServerNoise, SumProof
-from fedbandit_jax.privacy.users import ONCE, Users, objection_to
 
 FINE = 2**24  # steps per unit of an exact sum, the resolution of float32 rewards near 1
 MAX_STEPS = 2**24  # largest g: float32 has every integer up to it
 MAX_WIDTH = 2.0**25  # largest width of integer noise in steps: a draw fits in 32 bits
 MAX_MODULUS = 2**61  # largest m: sums with their noise fit in 64 bits
 MAX_MESSAGE = 2**42  # largest m if users draw shares: 2^21 blocks, each reduced modulo m, stay below 2^63
-ORDERS = (2, 4, 8, 16, 32, 64)  # orders alpha at which a certificate lists the Renyi divergence
-VISITS = (10, 100)  # numbers of visits, each in another sum, for which a certificate states epsilon
-ROOM = 1e-9  # relative excess of epsilon by rounding in float64
 NOT_COVERED = (
     "the number of users, and their arms, which follow from earlier sums",
     *BEYOND,
@@ -88,7 +79,7 @@ def sum_encoded(rounding: Array, k: Array, steps: Array, rewards: Halves, inside
 @struct.sealed
 @struct.pytree
 class RingSum:
-    """Sums of integers modulo m (up to 2^61) with integer noise by users or the server, and its certificate.
+    """Sums of integers modulo m (up to 2^61) with integer noise by users or the server.
 
     Sums are 64-bit integers, as is the noise. Both neighbours' sums then have the same support. Sums of float32 numbers
     with float32 noise do not (Mironov 2012). Reading and rounding a noisy sum is post-processing.
@@ -174,7 +165,7 @@ class RingSum:
         Raises:
             ValueError: if this class cannot draw such noise, or the accountant cannot compute its proof.
         """
-        n, steps, modulus = self._sizes(k)
+        n, steps, modulus = self.sizes(k)
         if wrong := misfit(self.noise, k, steps, modulus, messages=self.messages):
             raise ValueError(wrong[2])
         return self.noise.proof(k, n, steps, modulus)
@@ -182,7 +173,7 @@ class RingSum:
     @property
     def missing(self) -> float:
         """Bounds the mass of the never drawn tails, in the noise of one sum that a user is in."""
-        asked = [(k, self._sizes(k)[0]) for k in np.flatnonzero(self.users).tolist()]
+        asked = [(k, self.sizes(k)[0]) for k in np.flatnonzero(self.users).tolist()]
         return max((self.noise.missing(k, n, shares=self.messages) for k, n in asked), default=0.0)
 
     @property
@@ -192,101 +183,20 @@ class RingSum:
 
     def stds(self) -> np.ndarray:
         """Returns standard deviations (S,) of the noise on a sum, in units of reward; 0 in a batch without users."""
-        sizes = [self._sizes(k) for k in range(len(self.users))]
+        sizes = [self.sizes(k) for k in range(len(self.users))]
         laws = (self.noise.law(k, n) if n and self.noise.width(k) else None for k, (n, _, _) in enumerate(sizes))
         return np.array([math.sqrt(law.variance) / steps if law else 0.0 for law, (_, steps, _) in zip(laws, sizes)])
 
-    def guarantee(self, epsilon: float, delta: float, unit: Users | None = None, again: bool = False) -> Certificate:
-        """Returns the certificate of all batches that `admits` lets in, on the host.
-
-        Args:
-            epsilon: the epsilon asked for; the claim is `none` if the noise spends more.
-            delta: states (epsilon, delta) in addition to the noise's own notion of privacy. The claim is `none` if the
-                tails that are never drawn cost more, also for pure DP.
-            unit: bounds on the sums that one user is in, of different batches, which share epsilon. None: one sum, and
-                the certificate lists what more of them prove.
-            again: whether the environment's users return.
-        """
-        if not struct.is_sealed(self.noise):
-            own = type(self.noise).__name__
-            return no_privacy(f"nothing is proved of {own}, a user-defined noise")
-        if unit is not None and (wrong := objection_to(unit)):
-            return no_privacy(wrong)
-        if unit is not None and (unit.most > 1 or unit.counts > 1):
-            return no_privacy(f"sums of arms have no proof for users who contribute {unit.sentence}")
-        if not any(self.noise.width(k) for k in range(len(self.users))):
-            return no_privacy("the algorithm adds no noise")
-        asked = np.flatnonzero(self.users).tolist()
-        if not asked:
-            reason = "nothing is released, because the horizon ends before the first batch of all arms"
-            return Certificate(claim="certified", reason=reason, not_covered=NOT_COVERED)
-        try:
-            return self._guarantee(asked, epsilon, delta, unit, again)
-        except (ValueError, ArithmeticError, IndexError) as error:  # the accountants refuse its numbers
-            return no_privacy(f"nothing is proved of this noise: {error}")
-
-    def _guarantee(
-        self, asked: list[int], epsilon: float, delta: float, unit: Users | None, again: bool
-    ) -> Certificate:
-        noise, shuffled = self.noise, float(self.noise.bits_epsilon)
-        pure, r = noise.notion == "pure DP", 1 if unit is None else unit.visits
-        of_sum, missing = epsilon_of_each(epsilon, r, pure), r * self.missing
-        sizes, proofs = [self._sizes(k) for k in asked], [self.proof(k) for k in asked]
-        stds, bits = self.stds()[asked].tolist(), np.asarray(self.bits)[asked]
-        zcdp = max((proof.zcdp for proof in proofs if proof.zcdp), default=None)
-        spent = max(steps / noise.width(k) for k, (_, steps, _) in zip(asked, sizes)) + shuffled
-        exact = max(proof.pure if pure else tails.epsilon(proof.at, delta, 0.0, self.missing) for proof in proofs)
-        curve = Renyi(functools.cache(lambda alpha: max(proof.renyi(alpha) for proof in proofs)))  # asked at few orders
-        known = [curve, PureDP(exact)] if pure else [curve]
-        if unit is not None:
-            exact = r * exact if pure else of_visits(known, r, delta, self.missing)[2]
-        smallest, reason = tails.smallest_delta(exact, missing), ""
-        if not spent <= of_sum * (1 + ROOM):
-            reason = f"the noise is for {noise.notion} with epsilon = {spent:g}, more than the {of_sum:g} asked for"
-        elif not smallest < delta:
-            ideal = exact if math.isfinite(exact) else min(returning(curve, delta, r))
-            reason = tails.sentence(tails.smallest_delta(ideal, missing), ideal, delta)
-        sums = "one sum" if unit is None else f"{r} sums at most"
-        proved = f"every sum that leaves the protocol has noise of a known distribution, and each user is in {sums}"
-        return Certificate(
-            claim="none" if reason else "certified",
-            reason=reason or proved,
-            adjacency="replace (one user's reward replaced by any other in [0, 1])",
-            neighbours="replace",
-            unit=(unit or ONCE).unit(enforced=again and unit is not None, returning=again)
-            + "; the line visits covers more" * (unit is None),
-            whole_user=unit is not None or not again,
-            trust=noise.trust,
-            trusted=noise.trusted,
-            notion=noise.notion,
-            epsilon=epsilon,
-            delta=0.0 if pure else delta,
-            epsilon_exact=exact,
-            smallest_delta=smallest,
-            accountant=f"exact distribution of the noise{' modulo m' if pure else ', smallest of several bounds'}"
-            + (f"; {shuffled:g} of epsilon is for the shuffled bits" if shuffled else ""),
-            noise_std=max(std / math.sqrt(n) if noise.per_user else std for std, (n, _, _) in zip(stds, sizes)),
-            noise_whose="of a user's message" if noise.per_user else "of an arm's sum of rewards",
-            server_noise_std=max(stds),
-            releases=len(asked),
-            releases_per_user=float(r),
-            renyi=tuple((float(alpha), r * curve.curve(alpha)) for alpha in ORDERS),
-            zcdp=(r * zcdp.rho, r * zcdp.xi) if zcdp else None,
-            visits=tuple(of_visits(known, n, delta, self.missing) for n in VISITS) if unit is None else (),
-            bits_per_user=(float(bits.min()), float(bits.max())),
-            wrap_probability=max(map(self._wrong, asked)),
-            not_covered=(*[VISIT_TIMES] * (unit is not None and again), *self.not_covered),
-        )
-
-    def _wrong(self, k: int) -> float:
+    def failure(self, k: int) -> float:
         """Bounds the probability that the sum of batch k wraps or is lost."""
-        n, steps, modulus = self._sizes(k)
+        n, steps, modulus = self.sizes(k)
         largest = int(wide.to_int(self.largest)[k])
         above, below = largest - n * steps, modulus - 1 - largest  # room for noise; both are tau
         wraps = float(np.sum(self.noise.law(k, n).tail([above, below]))) if min(above, below) >= 0 else 1.0
         return min(1.0, wraps * math.exp(self.noise.distortion(k, n)) + float(self.noise.bits_failure))
 
-    def _sizes(self, k: int) -> tuple[int, int, int]:
+    def sizes(self, k: int) -> tuple[int, int, int]:
+        """Returns the users n of batch k, g and m, on the host."""
         steps = math.ceil(np.asarray(self.steps, np.float32)[k])
         return int(np.asarray(self.users)[k]), steps, int(wide.to_int(self.modulus)[k])
 
@@ -295,34 +205,6 @@ class RingSum:
 
     def _modulus(self, k: Array) -> Wide:
         return Wide(*(jnp.asarray(word)[k] for word in self.modulus))
-
-
-def epsilon_of_each(epsilon: float, visits: int, pure: bool) -> float:
-    """Returns the epsilon of one of r = `visits` sums that share epsilon: epsilon / r for pure DP.
-
-    Renyi divergences of alpha epsilon^2 / 2, and rho = epsilon^2 / 2, add up to the values for sqrt(r) epsilon.
-    """
-    return epsilon / (visits if pure else math.sqrt(visits))
-
-
-def of_visits(
-    proofs: Sequence[PureDP | Renyi], n: int, delta: float, missing: float
-) -> tuple[int, float, float, float]:
-    """Returns n, delta, and the epsilon that any of these proofs of one sum gives for n sums, by both rules.
-
-    The rules are as in `returning`. `missing` is the mass of the tails that are never drawn, for one sum. It
-    costs more delta for a larger epsilon.
-    """
-
-    @functools.cache  # tails may cost less than a digit
-    def known(delta: float) -> tuple[float, float]:
-        together, advanced = zip(*(returning(proof, delta, n) for proof in proofs))
-        return min(together), min(advanced)
-
-    def least(rule: int) -> float:
-        return tails.epsilon(lambda delta: known(delta)[rule], delta, 0.0, n * missing)
-
-    return n, delta, least(0), least(1)
 
 
 def on_grid(users: np.ndarray, steps: float, scale: float) -> RingSum:

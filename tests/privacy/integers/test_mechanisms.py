@@ -23,7 +23,8 @@ from fedbandit_jax.privacy.integers.noise import (
     SumProof,
     with_bits,
 )
-from fedbandit_jax.privacy.integers.ring import RingSum, of_visits
+from fedbandit_jax.privacy.integers.proof import of_visits
+from fedbandit_jax.privacy.integers.ring import RingSum
 
 ROOT, KINDS = math.sqrt(2), tuple(VARIANTS[name].law for name in RINGS)
 BY_HAND = {  # g, tau, m, bits, s, h of n = 64 at epsilon = 1/2, s = 10, p = 0.1, T = 10^6; ln 20 = 2.995732

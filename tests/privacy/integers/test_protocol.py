@@ -15,6 +15,7 @@ from fedbandit_jax.core import wide
 from fedbandit_jax.privacy.accounting.lattice import DiscreteLaplace
 from fedbandit_jax.privacy.integers import ring
 from fedbandit_jax.privacy.integers.noise import Asked, Noise, ServerNoise, SkellamNoise
+from fedbandit_jax.privacy.integers.proof import certificate_of_sums
 from fedbandit_jax.privacy.integers.ring import FINE, encode, on_grid
 
 USERS, RUNS, ALPHA, CELLS = (4, 16), 2000, 1e-4, 12
@@ -172,7 +173,7 @@ def test_sums_on_a_grid(key):
     assert (noise == np.round(noise)).all()
     assert p_value(noise, DiscreteLaplace(20.0)) > ALPHA
     assert p_value(noise, DiscreteLaplace(20.8)) < ALPHA > p_value(noise, DiscreteLaplace(19.2))
-    assert noise.std() / 4 == pytest.approx(protocol.guarantee(0.2, 1e-6).noise_std, rel=0.01)
+    assert noise.std() / 4 == pytest.approx(certificate_of_sums(protocol, 0.2, 1e-6).noise_std, rel=0.01)
 
 
 def test_the_grid_of_a_budget():
