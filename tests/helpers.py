@@ -99,6 +99,7 @@ def regrets(env, bound, horizon, key):
     return np.asarray(stepped(gaps, runner, np.arange(runner.n_steps), key)[1]).ravel()[:horizon]
 
 
+@functools.partial(jax.jit, static_argnums=(2, 3))
 def by_lot(key, t, n_arms, n_agents):
     """The arms (M,) of agents to whom all arms are alike in round t."""
     choices = jax.random.fold_in(random.stream(key, "choices"), t)

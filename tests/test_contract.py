@@ -10,7 +10,6 @@ from pathlib import Path
 
 import examples as ex
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import ByMessage, SharesRDPSE, Told, deep, in_chunks, refused, same_runs, silent, stopped_after
@@ -247,9 +246,9 @@ def test_a_run(row, tmp_path):
 def test_a_rollout_is_a_seed_alone(name, same_noise):
     """By itself, inside of `jit`, where all seeds of a run are side by side."""
     row, whole = ex.EXAMPLES[name], ex.played(name).result
+    rollout = jax.jit(lambda key: fb.rollout(row.env, row.algo, key, horizon=ex.T))
     for seed in (0, ex.SEEDS - 1):
-        key = jax.random.fold_in(ex.KEY, seed)
-        alone = jax.jit(lambda key: fb.rollout(row.env, row.algo, key, horizon=ex.T))(key)
+        alone = rollout(jax.random.fold_in(ex.KEY, seed))
         np.testing.assert_allclose(alone.regret, whole.regret[seed], rtol=1e-4, atol=1e-4)
 
 
@@ -311,18 +310,18 @@ def test_an_environment(name, env, key):
     world = jax.jit(env.init)(key)
     observe = jax.jit(lambda t: env.observe(key, world, t))
     (offered, world), *twice = observe(0), observe(3), observe(3)
-    contexts = np.asarray(offered.contexts)
+    contexts, mask, user = jax.device_get((offered.contexts, offered.mask, offered.user))
     assert contexts.shape == (spec.n_agents, spec.n_arms, spec.dim)
     assert np.linalg.norm(contexts, axis=-1).max() <= spec.max_norm + 1e-5
     if spec.n_users:
-        assert offered.user.shape == (spec.n_agents,)
-        assert 0 <= offered.user.min() <= offered.user.max() < spec.n_users
+        assert user.shape == (spec.n_agents,)
+        assert 0 <= user.min() <= user.max() < spec.n_users
     pull = jax.jit(lambda arm: env.pull(key, world, offered, arm))
-    answers = [pull(jnp.full(spec.n_agents, arm, jnp.int32)) for arm in range(spec.n_arms)]
-    gaps = np.array([np.asarray(one.gap) for one in answers])
-    if offered.mask is not None:
-        assert offered.mask.shape == contexts.shape[:2]
-        gaps = np.where(np.asarray(offered.mask).T, gaps, np.inf)
+    answers = [jax.device_get(pull(np.full(spec.n_agents, arm, np.int32))) for arm in range(spec.n_arms)]
+    gaps = np.array([one.gap for one in answers])
+    if mask is not None:
+        assert mask.shape == contexts.shape[:2]
+        gaps = np.where(mask.T, gaps, np.inf)
     if name != "rejection":  # where a row that is not what was played is left out
         np.testing.assert_allclose(gaps.min(0), 0, atol=1e-6)
     for one in answers:
