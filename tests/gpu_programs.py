@@ -64,7 +64,7 @@ KNOWN: dict[str, dict[str, float]] = {
     "linear fresh 10000": dict(temporaries=109),  # what every agent knows, 65 numbers, is 65 MB
     "linear fresh d=16": dict(registers=255),  # a thread keeps what its agent knows, 152 numbers
     # 230 numbers, sums over 20 features that are unrolled, and 75 spilled of 4,200 instructions for two arms
-    "linear fresh d=20": dict(registers=255, spills=320, compile=90),
+    "linear fresh d=20": dict(registers=255, spills=320),
     # Ties are broken by a lot of every arm and agent, which takes two words that are drawn every round.
     "linear fixed": dict(kernels=22),
     "linear fixed 10000": dict(kernels=26, temporaries=164),  # estimates of every arm of every agent are kept
