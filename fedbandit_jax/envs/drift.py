@@ -106,8 +106,13 @@ def drift(env: Any, when: int | tuple[int, ...], how: str = "jump") -> Drift:
     if how == "slide" and (not callable(getattr(env, "between", None)) or spec.fixed_contexts):
         must = "must be 'jump' unless env is fb.envs.sphere(...) or fb.envs.gap(...) with fresh contexts"
         raise BadValue("how", must, env, got=f"'slide' and {type(env).__name__}")
-    one, other = (jax.tree.leaves(env.init(jax.random.key(seed))) for seed in range(2))
-    if all(bool((a == b).all()) for a, b in zip(one, other)):
+
+    @jax.jit
+    def stays_the_same() -> Array:
+        one, other = (jax.tree.leaves(env.init(jax.random.key(seed))) for seed in range(2))
+        return jnp.array([jnp.all(a == b) for a, b in zip(one, other)]).all()
+
+    if stays_the_same():
         raise BadValue("env", "must draw its world at random, but it is equal for every seed", env, got="")
     return Drift(env=env, changes=changes, how=how, spec=dataclasses.replace(spec, fixed_contexts=False))
 
