@@ -297,6 +297,9 @@ def forking():
 
 RUNS = [
     ("stride", lambda: simulate(stride=3)),
+    ("path", lambda: fb.Result.load("x" * 300)),
+    ("fields", lambda: P.Certificate.from_json(None)),
+    ("cls", lambda: fb.pytree(None)),
     ("sead", lambda: simulate(sead=1)),
     ("key", lambda: simulate(key=None)),
     ("store", lambda: simulate(store="file/inside")),

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from fedbandit_jax.benchmark.task import Task
-from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.interfaces import Algorithm
 
@@ -66,7 +65,8 @@ class Entry:
     def of(cls, entry: Any, name: str | None = None) -> Entry:
         """Makes an entry from a path with the name of a function, such as "mine.py:recipe"."""
         if isinstance(entry, Entry):
-            validate.instance("entry's recipe", entry.recipe, Callable, "a function of a task")
+            if not callable(entry.recipe):
+                raise BadType("entry's recipe", "must be a function of a task", entry.recipe)
             return entry if name is None else dataclasses.replace(entry, name=name)
         if not isinstance(entry, (str, Path)):
             raise BadType("entry", "must be a path such as 'mine.py:recipe', or an fb.benchmark.Entry", entry)

@@ -213,7 +213,11 @@ def test_silos_talk_along_the_edges_of_the_task():
         *((wrong, {}, "entry") for wrong in ("none.py:recipe", "FILE:missing", "FILE:SMALL", "FILE:wrong", 7)),
         *(("FILE", {"tasks": wrong}, "tasks") for wrong in (["sphere"], [])),
         *(("FILE", {"track": track}, argument) for track, argument in (("mine", "track"), ("tuned", "trials"))),
-        *(("FILE", {name: wrong}, name) for name, wrong in (("trials", -1), ("name", "../mine"))),
+        *(
+            ("FILE", {name: wrong}, name)
+            for name, wrong in (("trials", -1), ("name", "../mine"), ("name", ""), ("out", 5))
+        ),
+        (Entry("mine", "recipe", "", 5), {}, "entry's recipe"),  # pyright: ignore[reportArgumentType]
         ("FILE", {"develop": True, "out": "rows"}, "out"),
     ],
 )

@@ -233,10 +233,12 @@ def families(
     """Groups configurations into lines along these coordinates, by your names where there are some."""
     points = result.coordinates
     beside = {name: words(result, name) for name in varied(result) if name not in (*along, "algorithm")}
-    found, names = {}, names or {}
+    found: dict[str, list[str]] = {}
+    names = names or {}
     for label, point in points.items():
         here = (equation(name, texts[label]) for name, texts in beside.items() if label in texts)
-        own = ", ".join([names.get(point["algorithm"], point["algorithm"]), *here])
+        algorithm = str(point["algorithm"])
+        own = ", ".join([names.get(algorithm, algorithm), *here])
         found.setdefault(names.get(label, own), []).append(label)
     looks = styles(result, colours)
     chosen = [looks[labels[0]].colour for labels in found.values()]
