@@ -35,18 +35,20 @@ def at(key, t):
     return random.stream(key, "release"), random.stream(key, "grouping")
 
 
-@functools.partial(jax.jit, static_argnames=("n", "times"))
+@functools.partial(jax.jit, static_argnames="n")
 def noises(bound, key, n, times):
     """The noise on every release of every user, (S, n, d, d + 1): the releases of no data."""
     d = bound.spec.dim
     nothing, none = jnp.zeros((d, d + 1)), (jnp.zeros((0, d, 1)), jnp.zeros((0, 1)))
-    state, found = jax.vmap(lambda _: bound.mechanism.init(d))(jnp.arange(n)), []
-    for k, t in enumerate(times):
-        keys = jax.random.split(at(key, t - 1)[0], n)
-        step = jax.vmap(lambda key, state: bound.mechanism.step(key, k + 1, state, nothing, *none))  # noqa: B023
-        noise, state = step(keys, state)
-        found.append(noise)
-    return jnp.stack(found)
+
+    def step(state, row):
+        k, t = row
+        one = jax.vmap(lambda key, state: bound.mechanism.step(key, k + 1, state, nothing, *none))
+        noise, state = one(jax.random.split(at(key, t - 1)[0], n), state)
+        return state, noise
+
+    state = jax.vmap(lambda _: bound.mechanism.init(d))(jnp.arange(n))
+    return jax.lax.scan(step, state, (jnp.arange(len(times)), times))[1]
 
 
 def greedy(gram, bias, std, shrinkage=12.0):
@@ -55,14 +57,13 @@ def greedy(gram, bias, std, shrinkage=12.0):
     return np.linalg.solve(v, bias)
 
 
-def odd(key, max_groups, tries=4):
+FOUR = jax.jit(lambda key, misfits: jax.random.categorical(key, jnp.log(misfits + 1e-9), shape=(4,)))
+
+
+def odd(key, max_groups):
     """The users who are tried as one more kind, from the misfits to the kinds so far."""
     keys = jax.random.split(key, max_groups - 1)
-
-    def chosen(c, misfits):
-        return np.asarray(jax.random.categorical(keys[c - 2], jnp.log(jnp.float32(misfits) + 1e-9), shape=(tries,)))
-
-    return chosen
+    return lambda c, misfits: np.asarray(FOUR(keys[c - 2], np.float32(misfits)))
 
 
 MIXTURE = A.Mixture(max_groups=3, subgaussian=0.1)
@@ -83,7 +84,7 @@ def test_oracle(key, grouping, epsilon, options, longest):
     bound = A.Grouped(grouping=grouping, schedule=SCHEDULE, privacy=privacy).bind(SPEC, T)
     if longest < T:
         bound = dataclasses.replace(bound, mechanism=dataclasses.replace(bound.mechanism, longest=longest))
-    times = tuple(SCHEDULE.rounds(T).tolist())
+    times = SCHEDULE.rounds(T)
     given = draws(1, N, horizon=T)
     stds = np.asarray(bound.stds, float) if privacy else np.zeros(len(times))
     noise = np.asarray(noises(bound, key, N, times), float) if privacy else np.zeros((len(times), N, D, D + 1))
