@@ -157,7 +157,7 @@ def provenance() -> dict[str, Any]:
         "git_commit": _git_commit(),
         "device": device.device_kind,
         "platform": device.platform,
-        "dtype": str(jnp.zeros(()).dtype),
+        "dtype": str(jnp.result_type(float)),
         "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": shlex.join([command, *sys.argv[1:]]),
     }

@@ -165,7 +165,7 @@ def sweep(
 
 def _concrete(name: str, *given: Any) -> None:
     """Raises `TypeError` if a function that compiles and runs programs is called under a JAX transformation."""
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((*given, jnp.zeros(())))):
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((*given, jax.device_put(0)))):
         got = "traced ones: under jax.jit, jax.vmap or jax.grad use fb.rollout, a pure function"
         raise BadType(f"key, env and algo of fb.{name}", "must be numbers", None, got=got)
 
