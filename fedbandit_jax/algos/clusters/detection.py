@@ -100,12 +100,17 @@ class Detection(NamedTuple):
         group = self.join(held, live)
         sharing = tables.segment_sum(live, group, jnp.ones(n))
         changed = (s == 1) | (local != clusters.local).any() | (live & (group != clusters.group)).any()  # line 8
+        state = clusters._replace(
+            linked=linked,
+            moved=jnp.zeros(n, bool),
+            released=jnp.where(live[:, None, None], sums, 0),
+            status=clusters.status | jnp.where((ok | ~live).all(), 0, Status.NO_ESTIMATE),
+        )
 
-        def renewed(_: tuple[Exchanged, Array]) -> tuple[Exchanged, Array]:
-            return exchange.renewed(key, s, group, sharing > 0, held, live)
+        def renew(state: Clusters) -> Clusters:  # also of equal numbers: XLA:CPU would copy them in every round
+            exchanged, fine = exchange.renewed(key, s, group, sharing > 0, held, live)
+            status = state.status | jnp.where(fine, 0, Status.NO_ESTIMATE)
+            return state._replace(local=local, group=group, sharing=sharing, exchanged=exchanged, status=status)
 
-        exchanged, fine = control.cond_any(changed, renewed, (clusters.exchanged, jnp.bool_(True)), costly=True)
-        status = clusters.status | jnp.where((ok | ~live).all() & fine, 0, Status.NO_ESTIMATE)
-        released, up = jnp.where(live[:, None, None], sums, 0), live.sum().astype(jnp.int32)
-        new = Clusters(linked, jnp.zeros(n, bool), local, group, sharing, released, exchanged, status)
-        return new, up, jnp.where(changed, up, 0)
+        up = live.sum().astype(jnp.int32)
+        return control.cond_any(changed, renew, state, costly=True), up, jnp.where(changed, up, 0)

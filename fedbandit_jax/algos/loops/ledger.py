@@ -86,14 +86,14 @@ class Absent(NamedTuple):
 class Ledger(NamedTuple):
     """Pending sums of senders, and the states of the stages of contributions.
 
-    The state of an absent stage is None.
+    The state of a stage that is not needed is None.
     """
 
     mechanism: MechanismState  # exact sums, and drawn noise
     pending: Any  # (d, d + 1, A) further sums; A = M, or 1 for all silos; None: none are pending
     attendance: Attendance | None  # of all users of every silo or of all silos, if contributions are bounded
     late: Late | None  # pending rewards, if rewards are delayed
-    absent: Absent | None  # if silos may be absent
+    absent: Absent | None  # absent silos and unsent sums, if silos may miss synchronisations
     counts: dict[str, Array]  # int32, contributions clipped and left out, if counted
     status: Array  # int32 `Status` bits
 
@@ -200,8 +200,7 @@ class Stages(NamedTuple):
         nobody = jnp.zeros((0, self.spec.dim, self.mechanism.n_agents))
         x, v = users or (nobody, nobody[:, 0])
         statistics, state = self.mechanism.step(key, k + 1, ledger.mechanism, total, x, v, *some)
-        std = jnp.asarray(self.stds)[k]
-        state = state._replace(seen=self.mechanism.read(statistics, std))
+        state = state._replace(seen=self.mechanism.read(statistics, jnp.asarray(self.stds)[k]))
         pending = None if ledger.pending is None else jnp.zeros_like(ledger.pending)
         return statistics, ledger._replace(mechanism=state, pending=pending, absent=absent)
 

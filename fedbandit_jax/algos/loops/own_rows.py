@@ -39,9 +39,9 @@ def follow(tracked: Tracked | None, x: Array, y: Array) -> Tracked | None:
     return Tracked(ridge.update(tracked.posterior, gain), tracked.gained + jnp.log1p(gain.leverage))
 
 
-def where(which: Array, new: T, old: T) -> T:
+def where(which: Array, new: Any, old: Any) -> Any:
     """Selects `new`, a `Tracked` or None, for the agents `which` (M,), and `old` for the others."""
-    if new is None or old is None:
+    if new is None:
         return None
     return Tracked(ridge.where(which, new.posterior, old.posterior), jnp.where(which, new.gained, old.gained))
 
