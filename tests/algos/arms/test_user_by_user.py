@@ -44,7 +44,7 @@ STEPS, DRAWN = 32, {}  # algorithms with one environment share draws, of at leas
 
 def drawn(runner, key):
     env, size, n = runner.env, runner.block, max(runner.n_steps, STEPS * BLOCK // runner.block)
-    about = id(env), size, runner.enforces
+    about = env, size, runner.enforces, *jax.random.key_data(key).tolist()
     if about in DRAWN and len(DRAWN[about].rewards) >= n:
         return DRAWN[about]
 
