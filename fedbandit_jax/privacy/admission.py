@@ -109,7 +109,7 @@ class BoundStatistic:
             if found := side_effect(numeric(f"{name}.{method}", getattr(rule, method)), *given, alone=True):
                 return f"{name}.{method} must be a pure function of its arguments, got {found}"
         both = jax.eval_shape(rule.contribution, bias, number, seen)
-        real = isinstance(both, tuple) and all(jnp.result_type(one).kind in "fiub" for one in both)
+        real = isinstance(both, tuple) and all(one is not None and jnp.result_type(one).kind in "fiub" for one in both)
         if not (real and [np.shape(one) for one in both] == [(), ()]):
             return f"{name}.contribution must return two numbers, a weight and a response, got {in_words(both)}"
         return ""

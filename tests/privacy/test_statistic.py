@@ -156,6 +156,7 @@ def test_clipped_contributions_are_counted():
 NO_STATISTICS = [  # what statistics cannot be
     (P.Statistic(), "must have the method contribution"),
     (own(lambda x, y: (1.0, x * y))(), "must return two numbers"),
+    (own(lambda x, y: (1.0, None))(), "must return two numbers"),
     (own(lambda x, y: jax.debug.callback(print, y) or (1.0, y))(), "debug_callback"),
 ]
 
