@@ -139,7 +139,7 @@ def draw_clusters_paper(curves: list[Curve]) -> Picture:
     words = "the mixture of linear models against δ", "δ", "regret at T"
     left = Panel(shown, *words, **LOGS, ylim=(400, 8_000))
     words = "the paper's algorithms, not private", "factor on the widths; 1: as in theory"
-    right = Panel(widths, *words, xscale="log", label="", xticks={width: f"{width:g}" for width in WIDTHS})
+    right = Panel(widths, *words, **LOGS, label="", xticks={width: f"{width:g}" for width in WIDTHS})
     left.xticks = {1e-6: "$10^{-6}$", 1e-3: "0.001", 0.1: "0.1"}
     left.open = right.open = lambda one: one.note == "not private"
     setting = f"""The instance of Liu et al. (2022): 40 users, 4 clusters (consecutive seats, no least distance), 5
