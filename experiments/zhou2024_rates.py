@@ -207,7 +207,7 @@ def draw_rates(curves: list[Curve]) -> Picture:
         panel.also = lambda ax, line=line: slope(ax, *line)
         shown.append(panel)
     setting = f"""M = 100, B = √(T/M), ε = 1 and δ = 0.1 where they do not vary. All are certified. Mean of
-        {the(curves, f"{WORST}, T", LDP).n_seeds} seeds ± one standard error, powers with 95 % intervals. Worst gap:
+        {the(curves, f"{WORST}, T", LDP).n_seeds} seeds ± one standard error. Worst gap:
         K = d unit vectors, d = 2, T = 10,000 (1,000 for M), at the worse of two gaps near β √(d/(MT)). Random
         contexts: a sphere, K = 10, d = 10, T = 1,000, the paper's widths"""
     return Picture(shown, "Regret against the powers of Corollary 5.2", setting, shape=(2, 3))

@@ -73,7 +73,7 @@ def listed(draw, mean, shared, own, n_arms, agents):
 
 
 def stored(draw, mean, shared, own, n_arms, agents):
-    """The same on arrays of all arms and agents, by NumPy."""
+    """The same, from arrays of all arms and agents."""
     index, means = (
         np.broadcast_to(one, (n_arms, len(agents))) for one in listed(draw, mean, shared, own, n_arms, agents)
     )

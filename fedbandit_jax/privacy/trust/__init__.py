@@ -45,7 +45,7 @@ def find(trust: Model) -> type[Trust]:
     if isinstance(trust, type) and issubclass(trust, Trust):
         return trust
     if not isinstance(trust, str):
-        raise BadType("trust", "must be a name or an fb.privacy.GaussianTrust", trust)
+        raise BadType("trust", "must be a name or an fb.privacy.GaussianTrust, not a subclass", trust)
     return TRUST[validate.one_of("trust", trust, TRUST)]
 
 
