@@ -83,6 +83,7 @@ class ReproduceCommand(Command):
             raise BadValue("paper", f"must be one of {', '.join(PAPERS)}", self.paper, got=self.paper)
         found = {one.name: one for one in every if one.paper == self.paper}
         if self.figure is None:
+            self.applies_to("a figure", False, "data")
             print("\n".join(listed(list(found.values()) or every, settings=bool(found))))
             print("\n".join(filled(one, "  ") for one in claims(self.paper)))
             return 0

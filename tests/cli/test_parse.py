@@ -129,6 +129,7 @@ REFUSED = {  # command -> flags, the last of which is refused; first a command t
     "benchmark": "--tasks ring | --develop",
     "benchmark mine.py": "--tasks sphere | --trials -1",
     "benchmark verify rows/x.npz": "--track tuned",
+    "reproduce zhou2024": "--data .",
     "reproduce zhou2024 fig2b_ours": "--data .",
 }
 
