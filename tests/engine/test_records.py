@@ -119,14 +119,14 @@ def test_regret_is_added_up_exactly():
 @pytest.mark.slow
 def test_users_in_clusters():
     env = fb.envs.clustered(7, 2, 2, n_arms=3, dim=3)
-    record = {"user": lambda moment: moment.offered.user, "n": lambda moment: moment.state.count}
+    record = {"user": lambda moment: moment.offered.user, "n": lambda moment: moment.state.users.count}
     result = simulate(fb.algos.FCLUB(), record | {"regret": EVERYTHING["regret"], "end": R.final()}, env, horizon=20)
     users, counts = result.records["user"], result.records["n"]
     for seed in range(2):
         np.testing.assert_array_equal(counts[seed].reshape(20, -1).sum(1), np.arange(20))
         seen = np.bincount(users[seed, :19, 0], minlength=7)
         np.testing.assert_array_equal(np.sort(counts[seed, 19])[-7:], np.sort(seen))
-        assert result.records["end.count"][seed].sum() == 20
+        assert result.records["end.users.count"][seed].sum() == 20
     np.testing.assert_allclose(result.records["regret"][..., 0], result.regret, atol=1e-5)
 
 

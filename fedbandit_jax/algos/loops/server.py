@@ -84,7 +84,8 @@ class ServerLoop(PolicyLoop):
     def init(self, key: Array, spec: Spec) -> ServerState:
         belief, status = first_belief(self.policy, spec.dim)
         each, m = self.tracks or self.mechanism.per_silo or spec.drops, spec.n_agents
-        ledger = self.stages.open(m if each else 1, m, spec.n_users, status=status)
+        n_sums = None if self.adds else m if each else 1  # sums that `gather` forms are pending in `sync` only
+        ledger = self.stages.open(n_sums, m, spec.n_users, status=status)
         asked = None if self.schedule is None else jnp.zeros(m, bool)
         return ServerState(ledger, belief, jnp.int32(0), asked, self._epoch(key, belief))
 
@@ -150,6 +151,8 @@ class ServerLoop(PolicyLoop):
         new = control.cond_any(due, lambda state: self._release(key, stream, rounds, state, users), state)
         if state.epoch is not None:
             new = own_rows.in_turn(k, m if self.tracks else 1, self._refresh, new, self.longest)
+        elif self.adds:
+            new = new._replace(ledger=new.ledger._replace(pending=None))
         elif state.ledger.absent is not None:
             new = new._replace(ledger=self.stages.hand_over(new.ledger, True))
         status = new.ledger.status
