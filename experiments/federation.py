@@ -44,7 +44,7 @@ def recipes(r: int, env: Any, horizon: int) -> dict[str, fb.algos.Federated]:
 
 
 def users(options: Size) -> list[Curve]:
-    """Draws what it costs to protect all visits of a user together: regret by visits, and who is let in.
+    """Draws the cost of protecting all visits of a user together: regret by visits, and the visits let in.
 
     Each user comes r times on average; all runs are certified at (1, 0.1) for one user. (a) r visits are let in, in any
     batches (group privacy) or in batches that are apart, or one visit of every user. (b) Users come for r rounds in a

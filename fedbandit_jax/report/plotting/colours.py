@@ -130,7 +130,7 @@ def styles(result: Result, colours: Mapping[str, str] | None = None) -> dict[str
 
     Args:
         result: result of one or several algorithms.
-        colours: label, or algorithm of the sweep -> your colour, in place of that of `colour`.
+        colours: label, or algorithm of the sweep -> your colour; default: `colour`.
     """
     validate.instance("result", result, Result, "an fb.Result")
     for its in (own := checked_keys("colours", colours, result)).values():
