@@ -14,6 +14,7 @@ import tyro
 from typing_extensions import override
 
 from fedbandit_jax.cli._command import Command, Flag, Option, quiet
+from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 
 Table = Annotated[str | None, quiet(metavar="TABLE")]
@@ -53,13 +54,14 @@ class Roles:
         """Returns the arguments of `fb.data.table` for a source; none for no source.
 
         Raises:
-            ValueError: columns lack, or there is no table for them.
+            ValueError: columns or the table lack.
         """
         given = self.given
         if source is None:
             for name, value in given.items():
                 raise BadValue(name, "applies only to your own table, with --data", value)
             return {}
+        validate.file("source", source)
         for name in NEEDED:
             if name not in given:
                 got = f"none: `fedbandit data {source}` lists them"

@@ -215,6 +215,15 @@ def path(name: str, value: Any) -> Path:
     return Path(value)
 
 
+def file(name: str, value: Any) -> Path:
+    """Checks that the value is the path of a file."""
+    found = path(name, value)
+    if not found.is_file():
+        there = "a folder" if found.is_dir() else "no such file"
+        raise BadValue(name, "must be a file", there, got=f"{there} at {shown(str(found))}")
+    return found
+
+
 def instance(name: str, value: Any, kind: type | tuple[type, ...], what: str) -> Any:
     """Checks that the value is of one of these classes; `what` names them, such as "an fb.Policy"."""
     if not isinstance(value, kind):

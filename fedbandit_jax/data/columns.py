@@ -95,14 +95,11 @@ def opened(source: Any, decimal: str | None = None, missing: Sequence[str] | Non
     Arguments are as in `fb.data.table`. Texts are stripped, and `missing` ones become NaN.
     """
     pandas = require("pandas", "data")
-    path = validate.path("source", source) if isinstance(source, (str, Path)) else None
+    path = validate.file("source", source) if isinstance(source, (str, Path)) else None
     found: Any = source.frame if isinstance(source, Table) else source
     title = source.title if isinstance(source, Table) else "the table"
     if path:
         title = path.name
-        if not path.is_file():
-            there = "a folder" if path.is_dir() else "no such file"
-            raise BadValue("source", "must be a file", there, got=f"{there} at {validate.shown(str(path))}")
     elif not isinstance(found, Mapping) and not hasattr(found, "columns"):
         raise BadType("source", "must be a path, a frame or a mapping of names to vectors", source)
     try:

@@ -158,6 +158,7 @@ def test_arguments_have_the_names_of_help(capsys, tmp_path, monkeypatch):
         "data nowhere.csv": "TABLE must be a file",
         "data log.csv --silo hospital": "--arm must",
         "simulate linear --data log.csv": "--silo must",
+        "simulate linear --data nowhere.csv": "--data must be a file",
         "reproduce bible": "PAPER must be one of",
         "reproduce beyond fig2b_ours": "FIGURE must be one of",
         "reproduce liu2022 fig2b_user_40_1": "--data must be the folder",
