@@ -202,6 +202,7 @@ RECIPES = [
     *(("sums", lambda kind=kind: kind(A.DPSE(1.0)))  # which has epochs of its own
       for kind in (A.AdaCUCB, A.PhasedKLUCB, A.PhasedIMED, A.TopTwo, A.SequentialHalving)),
     ("sums", lambda: A.TruncatedSE(A.SE(radius="exact"))),
+    *(("users", lambda make=make: make(8).sensitivity_sq(None)) for make in P.RELEASES.values()),
     ("epsilon", lambda: A.DistDPSE(1e-8, unit=P.Users(1000, 1))),  # less than 1e-9 for each sum
     ("unit", lambda: A.TruncatedSE(A.CDPSE(1.0, unit=FEW))),
     ("horizon", lambda: fb.simulate(ARMS, A.SE(), horizon=2**31 - 1, **RUN)),

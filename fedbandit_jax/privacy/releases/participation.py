@@ -44,6 +44,7 @@ import collections
 import numpy as np
 from jaxtyping import Float
 
+from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.users import Users
 
 WORK = 2**31  # most steps of dynamic programming for one matrix; beyond, the other bounds hold
@@ -55,10 +56,15 @@ def of_column(column: Float[np.ndarray, " S"], users: Users) -> float:
     If the first column is nonnegative and does not increase, it is the energy of the sum of columns 0, b, 2b, ...
     Otherwise it is bounded by that of the least such column above |c|.
     """
-    m, group = users.batches(len(column)), float((column**2).sum())
+    m, group = checked(users).batches(len(column)), float((column**2).sum())
     above = np.maximum.accumulate(np.abs(column)[::-1])[::-1]
     front = float((shifted(above, m, users.apart) ** 2).sum())
     return users.most**2 * min(front, m**2 * group)
+
+
+def checked(users: Users) -> Users:
+    """Checks that these are bounds on contributions."""
+    return validate.instance("users", users, Users, "an fb.privacy.Users")
 
 
 def shifted(column: np.ndarray, m: int, apart: int) -> np.ndarray:
@@ -72,7 +78,7 @@ def shifted(column: np.ndarray, m: int, apart: int) -> np.ndarray:
 
 def of_encoder(c: Float[np.ndarray, "messages S"], users: Users) -> float:
     """Returns the squared sensitivity of any matrix: the least of the bounds by group, front, back and rows."""
-    squares, m, apart = (c**2).sum(0), users.batches(c.shape[1]), users.apart
+    squares, m, apart = (c**2).sum(0), checked(users).batches(c.shape[1]), users.apart
     bounds = [m**2 * squares.max()]
     if m > 1:
         gram = np.abs(c.T @ c)

@@ -18,6 +18,7 @@ from jaxtyping import Float
 from typing_extensions import override
 
 from fedbandit_jax.core import struct
+from fedbandit_jax.privacy.releases.participation import checked
 from fedbandit_jax.privacy.releases.release import Release
 from fedbandit_jax.privacy.users import ONCE, Users
 
@@ -80,7 +81,7 @@ class Tree(Release):
         min(m, ceil(2^l / b)) for contributions to m batches. For m = 1 it is exact: the first batch is in the nodes
         that end with batches 1, 2, 4, ...
         """
-        n, m = int(self.n_syncs), users.batches(self.n_syncs)
+        n, m = int(self.n_syncs), checked(users).batches(self.n_syncs)
         if m > 1 and n <= MATRIX:
             return super().sensitivity_sq(users)
         levels = [min(m, -(-(1 << level) // users.apart)) for level in range(n.bit_length())]
