@@ -55,17 +55,18 @@ def side_effect(function: Callable[..., Any], *arguments: Any, alone: bool = Fal
     return f"{strange[0]}{next(iter(lines), '')}" if strange else ""
 
 
-def refusal(owner: Any, method: str, function: Callable[..., Any], *arguments: Any) -> str:
-    """Returns why a method of a policy, schedule or grouping is refused, by `side_effect`; "" if it is not.
+def refusal(owner: Any, method: str, function: Callable[..., Any], *arguments: Any) -> BadType | None:
+    """Returns the error by which a method of a policy or schedule is refused for a `side_effect`; None if it has none.
 
     `function` takes the owner and calls the method.
     """
+    name = f"{type(owner).__name__}.{method}"
     with located_errors(owner, method, *arguments):
-        found = side_effect(numeric(f"{type(owner).__name__}.{method}", function), owner, *arguments)
-    return found and (
-        f"{type(owner).__name__}.{method} must be a pure function of its arguments, got {found}: remove it, or write "
-        "an fb.Algorithm, which has no privacy claim"
-    )
+        found = side_effect(numeric(name, function), owner, *arguments)
+    if not found:
+        return None
+    got = f"{found}: remove it, or write an fb.Algorithm, which has no privacy claim"
+    return BadType(name, "must be a pure function of its arguments", found, got=got)
 
 
 def call(owner: Any, method: str, *arguments: Any) -> Any:

@@ -169,10 +169,10 @@ def check(bound: Any, n_agents: int) -> None:
     fine = is_array(asked, (), jnp.bool_) or is_array(asked, (n_agents,), jnp.bool_)
     need(f"{name}.requests", fine, f"a bool, or one for each of {n_agents} agents", asked)
     if found := _leak(bound, gained):
-        raise TypeError(found)
+        raise found
 
 
-def _leak(bound: BoundSchedule, gained: Any) -> str:
+def _leak(bound: BoundSchedule, gained: Any) -> BadType | None:
     key, (floor, one) = jax.random.key(0), jax.device_put((np.float32(0), np.int32(1)))
     if found := refusal(bound, "start", lambda bound: bound.start(key, floor)):
         return found

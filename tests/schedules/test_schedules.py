@@ -220,9 +220,10 @@ def test_a_schedule_that_calls_the_host_does_not_run():
     def hears(t, gained):
         return jax.pure_callback(lambda t: np.bool_(True), jax.ShapeDtypeStruct((), bool), t)
 
-    for asks, words in ((hears, r"Odd\.requests .* pure_callback"), (much, "NoneType")):
-        with pytest.raises(TypeError, match=words):
-            private(Own(bound(asks))).certificate(SPEC, 20)
+    with refused("Odd.requests"):
+        private(Own(bound(hears))).certificate(SPEC, 20)
+    with pytest.raises(TypeError, match="NoneType"):
+        private(Own(bound(much))).certificate(SPEC, 20)
     assert private(Own(bound(half))).certificate(SPEC, 20).claim == "certified"
 
 

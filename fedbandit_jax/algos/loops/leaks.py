@@ -72,15 +72,15 @@ def check_policy(policy: Policy, spec: Spec) -> None:
             must, got = f"must have the method {name}, see fb.Policy", f"{kind.__name__} without it"
             raise BadType("policy", must, kind.__name__, got=got)
     if not struct.is_sealed(policy) and (found := _leak(policy, spec)):
-        raise TypeError(found)
+        raise found
 
 
-def _leak(policy: Policy, spec: Spec) -> str:
+def _leak(policy: Policy, spec: Spec) -> BadType | None:
     dim = spec.dim
     nothing = Released(jnp.zeros((dim, dim)), jnp.zeros(dim), jnp.float32(0), jnp.float32(0))
     known = (leaf for leaf in jax.tree.leaves(policy) if not isinstance(leaf, Tracer))
     if any(np.asarray(leaf).dtype.kind in "OUS" for leaf in known):
-        return f"{type(policy).__name__} holds non-numbers"
+        return BadType("policy", "must be a pytree of numbers", policy)
     default = type(policy).start is Policy.start
     try:
         found = refusal(policy, "update" if default else "start", lambda policy: policy.start(dim))
@@ -95,6 +95,6 @@ def _leak(policy: Policy, spec: Spec) -> str:
     if found := refusal(policy, "update", lambda policy, *given: policy.update(*given), jnp.int32(0), belief, nothing):
         return found
     if type(policy).indices is not Policy.indices or type(policy).prepare is not Policy.prepare:
-        return ""  # reported as `SCORES_TOGETHER`
+        return None  # reported as `SCORES_TOGETHER`
     users = jax.random.key(0), jnp.int32(0), belief, jnp.zeros((spec.n_arms, dim))
     return refusal(policy, "index", lambda policy, *given: policy.index(*given), *users)

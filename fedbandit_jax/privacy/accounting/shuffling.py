@@ -59,7 +59,7 @@ _MU_RANGE = (1e-100, MOST_MU)  # of sensitivity / sigma
 _MOST = 1e15  # agents, rounds, levels or users
 
 
-class LemmaError(ValueError):
+class LemmaError(BadValue):
     """Raised if the condition of Lemma F.2 does not hold."""
 
 
@@ -124,7 +124,7 @@ def _levels(points: Sequence[int]) -> list[int]:
 
 def _lemma_epsilon(mu: float, m: float, counts: Sequence[float], delta: float) -> float:
     if m <= 16 * math.log(2):
-        raise LemmaError(f"Lemma F.2 needs more than 16 ln 2 = 11.09 agents, got M = {m:g}")
+        raise LemmaError("n_agents", "must be > 16 ln 2 = 11.09 for Lemma F.2", m)
     kappa = len(counts)
     delta0 = delta / (25 * kappa * m)
     half = math.tanh(gaussian_epsilon(mu, delta0) / 2)
@@ -135,10 +135,11 @@ def _lemma_epsilon(mu: float, m: float, counts: Sequence[float], delta: float) -
     for level, n in enumerate(counts):
         e_n = gaussian_epsilon(min(n * mu, _MU_RANGE[1]), delta0)
         if e_n > limit:
-            raise LemmaError(
-                f"Lemma F.2 needs n eps0 <= ln(M / (16 ln(2/d'))) = {limit:.4g} at node level {level} with n = {n:g} "
-                f"points per silo, M = {m:g} agents and d' = {d:.4g}, got {e_n:.4g} at mu = {mu:.4g}"
+            must = (
+                f"must be smaller: Lemma F.2 needs e_n <= ln(M / (16 ln(2/d'))) = {limit:.4g}, and e_n = {e_n:.4g} at "
+                f"node level {level} with n = {n:g} points per silo, M = {m:g} agents and d' = {d:.4g}"
             )
+            raise LemmaError("sensitivity / sigma", must, mu)
         weight = math.exp(e_n) / m
         nodes.append(math.log1p(half * (8 * math.sqrt(weight * math.log(4 / d)) + 8 * weight)))
     return advanced_composition(nodes, [2 * share] * kappa, delta / 3)[0]

@@ -96,7 +96,7 @@ def lemma_std(need: Requirement) -> float:
         LemmaError: the condition of the lemma does not hold, or users may return.
     """
     if need.visits > 1:
-        raise shuffling.LemmaError(f"Lemma F.2 covers users with one visit: visits must be 1, got {need.visits}")
+        raise shuffling.LemmaError("visits", "must be 1 for Lemma F.2", need.visits)
     budget = need.budget
     return shuffling.shuffled_sigma(
         epsilon=budget.epsilon,
