@@ -189,7 +189,6 @@ RECIPES = [
     *(("gamma", lambda case=case: networks.network(*case)) for case in ((nx.path_graph(3), 3), (nx.empty_graph(3), 2))),
     ("gamma", lambda: gossip(kind=A.GossipFedUCB, gamma=3)),
     ("schedule", lambda: gossip(kind=A.GossipFedUCB, schedule=S.Every(3))),
-    ("schedule", lambda: gossip(kind=A.GossipFedUCB, schedule=S.LogDet(max_syncs=3))),
     ("schedule", lambda: gossip(schedule=S.LogDet())),
     ("policy", lambda: gossip(kind=A.GossipFedUCB, policy=A.UCB())),
     ("policy", lambda: gossip(policy=FORGETS)),
@@ -201,7 +200,6 @@ RECIPES = [
         lambda key: fb.rollout(ex.TABLE, A.dp_dpe(np.eye(2, ex.D), BUDGET), key, horizon=20), KEY)),  # of three arms
     *(("sums", lambda kind=kind: kind(A.DPSE(1.0)))  # which has epochs of its own
       for kind in (A.AdaCUCB, A.PhasedKLUCB, A.PhasedIMED, A.TopTwo, A.SequentialHalving)),
-    ("sums", lambda: A.TruncatedSE(A.SE(radius="exact"))),
     *(("users", lambda make=make: make(8).sensitivity_sq(None)) for make in P.RELEASES.values()),
     ("epsilon", lambda: A.DistDPSE(1e-8, unit=P.Users(1000, 1))),  # less than 1e-9 for each sum
     ("unit", lambda: A.TruncatedSE(A.CDPSE(1.0, unit=FEW))),

@@ -62,11 +62,13 @@ server shown silos | silos that drop out | a robust centre needs all messages | 
 noise in sums of silos | recipe of single senders | each sender sends alone | trust='silo_local'
 several budgets | recipe of single senders | all senders have one mechanism | one budget
 several budgets | cliques of agents | all agents have one mechanism | one budget
+limited synchronisations | cliques of agents | no agent sees all synchronisations | max_syncs=None
 unit of returning users | cliques of agents | no visits are left out | unit='visit'
 schedule that reads users | stream of every user | all streams are released at public times | fb.schedules.Geometric
 schedule that spends budget | stream of every user | all streams are released at public times | fb.schedules.Geometric
 unit of returning users | one arm at a time | the radii count every user of a batch | unit=None
 unit of returning users | truncated rewards | a reward that is left out must count as nothing | unit=None
+exact radius | truncated rewards | exact radii do not cover truncation | radius='theory'
 several visits to a batch | sums of arms | a user is in one sum | fb.privacy.Users(visits=r, per_batch=1)
 """
 HEAD = ["this", "does not support", "because", "use"]

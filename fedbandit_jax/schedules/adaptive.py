@@ -104,7 +104,8 @@ class LogDet(_LogDet):
     @property
     @override
     def tags(self) -> Tags:
-        return super().tags | tagged("schedule", self, {"dp20 trigger": self.trigger == "dp20"})
+        limited = tagged("max_syncs", self.max_syncs, {"limited synchronisations": self.max_syncs is not None})
+        return super().tags | limited | tagged("schedule", self, {"dp20 trigger": self.trigger == "dp20"})
 
     @override
     def bind(self, setting: Setting) -> BoundLogDet:
@@ -216,7 +217,7 @@ class PrivateLogDet(_LogDet):
         share: part of the budget's epsilon for the tests, in (0, 1). The releases have the rest.
 
     Raises:
-        ValueError: when bound without a budget, or if share * epsilon is below 1e-5.
+        ValueError: when bound, if share * epsilon is below 1e-5.
 
     Example:
         >>> PrivateLogDet(share=1.0)
@@ -240,10 +241,7 @@ class PrivateLogDet(_LogDet):
 
     @override
     def bind(self, setting: Setting) -> BoundPrivateLogDet:
-        if setting.epsilon is None:
-            raise BadValue(
-                "schedule", "must not be PrivateLogDet without a budget to share: use fb.schedules.LogDet", self, got=""
-            )
+        assert setting.epsilon is not None  # the table of `privacy.compatibility` refuses it
         spent = np.min(self.pure(setting.epsilon))
         if spent < LEAST:
             raise BadValue("share * epsilon", f"must be at least {LEAST:g} for integers of 32 bits", spent)

@@ -117,6 +117,8 @@ WITHIN = [  # refused within one part, or by a recipe that has no mechanism
     *((functools.partial(A.DistDPSE, 1.0, unit=unit), "unit", None) for unit in (P.Users(2), P.Users(2, 1, silos=2))),
     (lambda: A.AdaCUCB(A.DistDPSE(1.0, unit=P.Users(2, 1))), "unit", "sums"),
     (lambda: A.TruncatedSE(A.DistDPSE(1.0, unit=P.Users(2, 1))), "unit", "algorithm"),
+    (lambda: A.TruncatedSE(A.SE(radius="exact")), "radius", "algorithm"),
+    (lambda: A.GossipFedUCB(**NETWORK, schedule=S.LogDet(max_syncs=3)), "max_syncs", "recipe"),
 ]
 
 

@@ -21,7 +21,6 @@ from fedbandit_jax.algos.arms.loop import BoundElimination
 from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.padding import padded
-from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.interfaces import Spec
 from fedbandit_jax.privacy.compatibility import Tags, tagged
@@ -85,7 +84,7 @@ class TruncatedSE(OfSums):
         name: label in results.
 
     Raises:
-        ValueError: as `sums`, and if `sums` has a `unit`.
+        ValueError: as `sums`, and if `sums` has a `unit` or exact radii.
 
     Reference: ours, after the abstracts of Wu et al. (2023) and Zhou & Zhang (2024).
     """
@@ -98,8 +97,6 @@ class TruncatedSE(OfSums):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.sums.radius != "theory":
-            raise BadValue("sums", "must have radius='theory'", self.sums, got=f"radius={self.sums.radius!r}")
         validate.within("moment", self.moment, 1e-6, 1e12)
         validate.within("order", self.order, 1.1, 16)
         validate.within("corruption", self.corruption, 0, 0.5)
@@ -109,7 +106,11 @@ class TruncatedSE(OfSums):
     @property
     @override
     def tags(self) -> Tags:
-        return super().tags | tagged("algorithm", "TruncatedSE", {"truncated rewards": True})
+        return (
+            super().tags
+            | tagged("radius", self.sums.radius, {"exact radius": self.sums.radius == "exact"})
+            | tagged("algorithm", "TruncatedSE", {"truncated rewards": True})
+        )
 
     @override
     def bind(self, spec: Spec, horizon: int) -> BoundTruncated:
