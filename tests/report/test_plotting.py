@@ -4,6 +4,7 @@ import dataclasses
 import html
 import itertools
 import math
+import re
 
 import matplotlib.colors
 import matplotlib.pyplot as plt
@@ -17,7 +18,6 @@ from fedbandit_jax.certificate import no_privacy
 from fedbandit_jax.cli import parse
 from fedbandit_jax.engine.identity import describe
 from fedbandit_jax.report.plotting import colours
-from fedbandit_jax.report.plotting.frontiers import FRONT, pareto
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def legend(ax):
 
 
 KINDS = {"regret": (), "gauge": ("clusters",), "against": ("epsilon",)}
-KINDS |= {"privacy_frontier": (), "communication_frontier": ()}
+FIGURES = [*KINDS.items(), ("against", ("certificate_epsilon",)), ("against", ("communication_bits",))]
 
 
 def drawn(kind, result, *more, **options):
@@ -43,7 +43,7 @@ def drawn(kind, result, *more, **options):
 def colours_of(ax):
     """Text of the legend, without the claim -> colour."""
     found = zip(*ax.get_legend_handles_labels())
-    lines = {text.split(":")[0]: one.lines[0] if hasattr(one, "lines") else one for one, text in found if text != FRONT}
+    lines = {text.split(":")[0]: one.lines[0] if hasattr(one, "lines") else one for one, text in found}
     return {name: line.get_color() for name, line in lines.items()}
 
 
@@ -151,8 +151,8 @@ def test_against_epsilon():
     """Of algorithms without the coordinate there are level lines, which are told apart."""
     points = {"a": 1.0, "b": 2.0, "c": ({"algorithm": "c", "epsilon": 1}, 3.0)}
     result = swept(points, certificates={"a": PUBLIC, "b": PUBLIC})
-    for kind in ("against", "privacy_frontier"):
-        ax = drawn(kind, result)
+    for coordinate in ("epsilon", "certificate_epsilon"):
+        ax = drawn("against", result, coordinate)
         lines = {str(line.get_label()).removesuffix(": not private"): line for line in ax.lines}
         assert [np.asarray(lines[name].get_ydata()).tolist()[0] for name in "ab"] == [1.0, 2.0]
         assert lines["a"].get_color() == lines["b"].get_color()
@@ -181,55 +181,39 @@ def test_a_gauge_that_an_algorithm_lacks():
         fb.plotting.gauge(dataclasses.replace(result, gauges={}), "clusters")
 
 
-def points_of(ax):
-    """(x, y) -> whether it is filled."""
-    single = [line for line in ax.lines if len(line.get_xdata()) == 1 and line.get_zorder() == 3]
-    filled = [matplotlib.colors.to_hex(line.get_markerfacecolor()) != "#ffffff" for line in single]
-    return {(float(line.get_xdata()[0]), float(line.get_ydata()[0])): full for line, full in zip(single, filled)}
+def test_against_the_proved_epsilon():
+    """Level lines have no finite one; the axis names every delta, and lines join the budgets of one algorithm."""
+    places = {
+        f"{name}{e}": ({"algorithm": name, "epsilon": e, "n": 1 + (name == "b")}, e)
+        for name in "ab"
+        for e in (1.0, 2.0)
+    }
+    proofs = {"b1.0": proved(1.0, epsilon_exact=0.5, claim="as_printed"), "a2.0": proved(2.0, delta=1e-9)}
+    proofs |= {"plain": PUBLIC, "void": proved(3.0, epsilon_exact=math.inf, claim="none")}
+    ax = drawn("against", swept(places | {"plain": 1.0, "void": 2.0}, certificates=proofs), "certificate_epsilon")
+    assert {name: (x, y) for name, (x, y, _) in error_bars(ax).items()} == {
+        "a, n = 1: certified": ([1.0, 2.0], [1.0, 2.0]),
+        "b, n = 2: weaker than stated": ([0.5, 2.0], [1.0, 2.0]),
+    }
+    assert {"plain: not private", "void: no privacy claim"} <= {line.get_label() for line in ax.lines}
+    assert ax.get_xlabel().endswith("δ = 1e-09, 1e-06")
+    with refused("coordinate"):
+        drawn("against", swept({"x": 1.0}, certificates={"x": PUBLIC}), "certificate_epsilon")
 
 
-def test_privacy_frontier():
-    """x is what the certificate gives; a weaker claim is not on the front, nor beats anybody."""
-    weaker = {"printed": (0.5, "as_printed"), "void": (math.inf, "none")}
-    given = {name: (epsilon, "certified") for name, epsilon in dict(a=1.0, b=2.0, c=2.0, d=1.0001).items()} | weaker
-    proofs = {name: proved(9.0, epsilon_exact=epsilon, claim=claim) for name, (epsilon, claim) in given.items()}
-    finals = {"plain": 1.0, "a": 8.0, "b": 4.0, "c": 6.0, "d": 9.0, "printed": 7.0, "void": 5.0}
-    result = swept(finals, algos={"plain": PLAIN}, certificates=proofs | {"plain": PUBLIC})
-    ax = drawn("privacy_frontier", result)
-    on = {(1.0, 8.0): True, (2.0, 4.0): True, (2.0, 6.0): False, (1.0001, 9.0): False, (0.5, 7.0): False}
-    assert points_of(ax) == on
-    assert "1e-06" in ax.get_xlabel()
-    shown = {"plain: not private", "void: no ε is proved", "a: certified", "printed: weaker than stated", FRONT}
-    assert shown <= set(legend(ax))
-    steps = [line for line in ax.lines if line.get_drawstyle() == "steps-post"]
-    assert [line.get_xydata().tolist() for line in steps] == [[[1.0, 8.0], [2.0, 4.0]]]
-
-
-def test_delta_adjacency_and_environment_are_asked_for():
-    """Epsilons at other deltas, for other neighbours or elsewhere are not compared as if they were equal."""
-    worse = dict(a=proved(1.0, delta=1e-3), b=proved(2.0, delta=1e-9), c=proved(3.0, neighbours="zero_out"))
-    regrets = dict(a=1.0, b=2.0, c=3.0, d=4.0)
-    result = swept(regrets, certificates={**worse, "d": proved(4.0)}, environments={"d": {**WORLD, "n_agents": 9}})
-    ax = drawn("privacy_frontier", result)
-    assert all(points_of(ax).values())
-    assert "1e-09, 1e-06, 0.001" in ax.get_xlabel()
-    assert not [line for line in ax.lines if line.get_drawstyle() == "steps-post"]
-    with refused("result"):
-        fb.plotting.privacy_frontier(swept({"x": 1.0}, certificates={"x": PUBLIC}))
-
-
-def test_communication_frontier():
-    regrets, bits = dict(alone=9.0, rare=5.0, often=4.0, waste=6.0), dict(alone=0.0, rare=1e3, often=1e6, waste=1e6)
-    ax = drawn("communication_frontier", swept(regrets, bits=bits))
-    assert points_of(ax) == {(0.0, 9.0): True, (1e3, 5.0): True, (1e6, 4.0): True, (1e6, 6.0): False}
-    assert ax.get_xscale() == "symlog"
-
-
-def test_pareto_against_its_definition():
-    table = np.random.default_rng(0).integers(0, 4, (60, 3))
-    beaten = [any((a <= b).all() and (a < b).any() for a in table) for b in table]
-    assert pareto(table, [0] * 60) == [not one for one in beaten]  # pyright: ignore[reportArgumentType]
-    assert 0 < sum(beaten) < 60
+def test_against_the_bits_that_were_sent():
+    """A line joins the schedules of an algorithm at one budget in one environment. Nobody sends nothing at a point."""
+    grid = itertools.product((10, 20), (1.0, 2.0), (3, 4))
+    places = {f"a{b} {e} {m}": (dict(algorithm="a", batch=b, epsilon=e, n_agents=m), b + e + m) for b, e, m in grid}
+    bits = {label: 1e3 / place["batch"] for label, (place, _) in places.items()}
+    worlds = {label: WORLD | {"n_agents": place["n_agents"]} for label, (place, _) in places.items()}
+    result = swept(places | {"alone": 9.0}, bits=bits | {"alone": 0.0}, environments=worlds)
+    ax = drawn("against", result, "communication_bits")
+    assert {name: (x, y) for name, (x, y, _) in error_bars(ax).items()} == {
+        f"a, ε = {e:g}, M = {m}: certified": ([50.0, 100.0], [20.0 + e + m, 10.0 + e + m])
+        for e, m in itertools.product((1.0, 2.0), (3, 4))
+    }
+    assert "alone: certified" in {line.get_label() for line in ax.lines}
 
 
 @pytest.mark.parametrize(("family", "alike"), [("linear", 1), ("schedules", 0), ("arms", 0), ("clusters", 1)])
@@ -251,19 +235,19 @@ def test_an_algorithm_keeps_its_colour_in_every_figure():
     algos = {label: PRIVATE.replace(release="blt" if "blt" in label else "tree") for label in points} | {"plain": PLAIN}
     whole = swept(points, algos=algos, certificates={"plain": PUBLIC})
     results = whole, whole.sel(algorithm=["tree"])
-    axes = [drawn(kind, result) for kind in KINDS if kind != "gauge" for result in results]
-    seen = {(text.partition("(")[0], colour) for ax in axes for text, colour in colours_of(ax).items()}
+    axes = [drawn(kind, result, *more) for kind, more in FIGURES if kind != "gauge" for result in results]
+    seen = {(re.split(r"[(,]", text)[0], colour) for ax in axes for text, colour in colours_of(ax).items()}
     assert seen == {("plain", colours.BLACK), ("blt", colours.VERMILLION), ("tree", colours.BLUE)}
     one, other = (fb.plotting.styles(whole)[f"tree({e})"] for e in (1, 2))
     assert (one.colour == other.colour, one.marker == other.marker) == (True, False)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_names_and_colours_of_your_own(kind):
+@pytest.mark.parametrize(("kind", "more"), FIGURES)
+def test_names_and_colours_of_your_own(kind, more):
     """Of one label; the other keeps its own."""
     gauge = {"clusters": np.ones((2, 3, 2))}
     result = dataclasses.replace(swept({"a": ({"algorithm": "a", "epsilon": 1}, 1.0), "b": 2.0}), gauges=gauge)
-    ax = drawn(kind, result, names={"a": "mine"}, colours={"a": "#123456"})
+    ax = drawn(kind, result, *more, names={"a": "mine"}, colours={"a": "#123456"})
     assert colours_of(ax) == {"mine": "#123456", "b": fb.plotting.styles(result)["b"].colour}
     for wrong in (
         dict(colours={"c": "red"}),
@@ -272,23 +256,23 @@ def test_names_and_colours_of_your_own(kind):
         dict(names={"a": 3}),
     ):
         with refused(*wrong):
-            drawn(kind, result, **wrong)
+            drawn(kind, result, *more, **wrong)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_names_and_colours_of_an_algorithm(kind):
+@pytest.mark.parametrize(("kind", "more"), FIGURES)
+def test_names_and_colours_of_an_algorithm(kind, more):
     """They are for all of its lines, and the other parameters stay in the names."""
     points = {f"a(n_agents={m})": ({"algorithm": "a", "epsilon": 1, "n_agents": m}, m) for m in (3, 4)}
     worlds = {label: WORLD | {"n_agents": place["n_agents"]} for label, (place, _) in points.items()}
     result = dataclasses.replace(swept(points, environments=worlds), gauges={"clusters": np.ones((2, 3, 2))})
-    ax = drawn(kind, result, names={"a": "mine"}, colours={"a": "#123456"})
+    ax = drawn(kind, result, *more, names={"a": "mine"}, colours={"a": "#123456"})
     assert colours_of(ax) == {"mine, M = 3": "#123456", "mine, M = 4": "#123456"}
 
 
 LONG = "Private-FedLinUCB with a name that goes on and on, as names of variants of algorithms in long sweeps do, (x)"
 
 
-CROWDED = [("regret", ()), ("against", ("word",)), ("against", ()), ("privacy_frontier", ())]
+CROWDED = [("regret", ()), ("against", ("word",)), ("against", ()), ("against", ("certificate_epsilon",))]
 
 
 @pytest.mark.parametrize(("kind", "more"), deep(CROWDED, keep=(0, 1)))
@@ -347,7 +331,7 @@ def simple(labels=("a", "b"), **changes):
 
 def test_nothing_vanishes_in_dark_styles():
     with plt.style.context("dark_background"):
-        for figure in (fb.plotting.regret(simple()), fb.plotting.communication_frontier(simple())):
+        for figure in (fb.plotting.regret(simple()), fb.plotting.against(simple(), "communication_bits")):
             (ax,) = figure.axes
             lines = [line.get_color() for line in ax.lines if len(line.get_xdata())]
             assert lines
@@ -366,7 +350,7 @@ def test_a_notebook_draws_a_figure_once(monkeypatch, backend, kept):
 def test_any_label_can_be_drawn(label, caplog, tmp_path):
     """Also one that is broken mathematics, or has as many characters as a book; and formulas, without a word."""
     result = simple((label, "other"), other=proved(1.0, delta=1e-7))
-    for figure in (fb.plotting.regret(result), fb.plotting.communication_frontier(result)):
+    for figure in (fb.plotting.regret(result), fb.plotting.against(result, "communication_bits")):
         (path,) = fb.plotting.save(figure, tmp_path / "figure.svg")
         assert path.stat().st_size < 3_000_000
     assert not caplog.records
@@ -381,4 +365,5 @@ def test_a_notebook_shows_what_print_does():
 def test_an_algorithm_of_one_s_own_is_neither_called_not_private_nor_free():
     result = sweep({"mine": One(), "other": PLAIN})
     assert legend(fb.plotting.regret(result).axes[0]) == ["mine: no privacy claim", "other: not private"]
-    assert any("bits are not counted" in text for text in legend(fb.plotting.communication_frontier(result).axes[0]))
+    ax = drawn("against", result, "communication_bits")
+    assert [line.get_label() for line in ax.lines if len(line.get_xdata()) == 2] == ["mine: no privacy claim"]

@@ -1,4 +1,4 @@
-"""Figures of results, without JAX: curves, regret against a coordinate, and frontiers."""
+"""Figures of results, without JAX: curves, and regret against a coordinate."""
 
 from fedbandit_jax.report.plotting.colours import CLAIMS as CLAIMS
 from fedbandit_jax.report.plotting.colours import COLOURS as COLOURS
@@ -9,5 +9,3 @@ from fedbandit_jax.report.plotting.curves import against as against
 from fedbandit_jax.report.plotting.curves import gauge as gauge
 from fedbandit_jax.report.plotting.curves import regret as regret
 from fedbandit_jax.report.plotting.figure import save as save
-from fedbandit_jax.report.plotting.frontiers import communication_frontier as communication_frontier
-from fedbandit_jax.report.plotting.frontiers import privacy_frontier as privacy_frontier

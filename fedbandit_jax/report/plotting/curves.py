@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -35,6 +36,8 @@ from fedbandit_jax.report.tables import mean_error
 
 NEAR = 0.02  # relative difference of curves that coincide
 POINTS = 200  # most of a curve; more make large files
+EPSILON, BITS = "certificate_epsilon", "communication_bits"  # coordinates that are results
+AXES = {"epsilon": "ε asked for", EPSILON: "ε given by the certificate", BITS: "bits sent and received by all agents"}
 DECADES = 3  # shown on a logarithmic axis of rounds; all algorithms explore before
 
 
@@ -178,21 +181,25 @@ def against(
 
     Args:
         result: result of `fb.sweep`, with a grid.
-        coordinate: a parameter of the sweep, such as "epsilon" (as requested; for the certificates' epsilon see
-            `privacy_frontier`), "n_agents" or "environment".
+        coordinate: a parameter of the sweep, such as "epsilon" (as requested), "n_agents" or "environment". Or a column
+            of `Result.to_pandas`: "certificate_epsilon", the proved epsilon, with a line over all budgets, or
+            "communication_bits", the bits sent by all agents, with a line over the parameters of an algorithm but its
+            budget.
         names, colours: label, or algorithm of the sweep -> your name or colour. Labels with one name are one line.
         legend, ax: as in `regret`.
     """
     validate.boolean("legend", legend)
     axes = checked(result, ax, names)
-    points = result.coordinates
-    validate.one_of("coordinate", coordinate, dict.fromkeys(name for point in points.values() for name in point))
-    there = [point[coordinate] for point in points.values() if coordinate in point]
-    numbers = all(map(_number, there))
-    texts = words(result, coordinate)
+    parameters = dict.fromkeys(name for point in result.coordinates.values() for name in point)
+    validate.one_of("coordinate", coordinate, [*parameters, EPSILON, BITS])
+    along, there = _measured(result, coordinate)
+    if not there:
+        raise BadValue("coordinate", "must have a positive value for at least one algorithm", coordinate)
+    numbers = all(map(_number, there.values()))
+    texts = words(there)
     shown = list(dict.fromkeys(texts.values()))
-    for family in families(result, names, colours, along=(coordinate,)):
-        inside = [label for label in family.labels if coordinate in points[label]]
+    for family in families(result, names, colours, along=along):
+        inside = [label for label in family.labels if label in there]
         outside = [label for label in family.labels if label not in inside]
         for i, label in enumerate(outside):
             name = family.text if legend else family.name
@@ -201,7 +208,7 @@ def against(
             axes.axhline(level, *INSIDE, linestyle=family.line, marker=family.at_ends, **style)
         if not inside:
             continue
-        x = np.array([points[one][coordinate] if numbers else shown.index(texts[one]) for one in inside], float)
+        x = np.array([there[one] if numbers else shown.index(texts[one]) for one in inside], float)
         order = np.argsort(x, kind="stable")
         mean, error = (np.array(one)[order] for one in zip(*(final(result, label) for label in inside)))
         look: dict[str, Any] = dict(fmt=f"{family.marker}{family.line}", markersize=5, capsize=2, color=family.colour)
@@ -209,22 +216,31 @@ def against(
         axes.errorbar(x[order], mean, None if np.isnan(error).all() else error, label=name, **look)
     below = 0.0
     if numbers:
-        ticks = sorted(set(map(float, there)))
+        ticks = sorted(set(map(float, there.values())))
         scale(axes, "x", np.array(ticks))
-        if len(ticks) <= 8:
+        if len(ticks) <= 8 and coordinate in parameters:
             axes.set_xticks(ticks, list(map(tick, ticks)))
             axes.set_xticks([], minor=True)
     else:
         below = tick_words(axes, shown)
-    axes.set_xlabel("ε asked for" if coordinate == "epsilon" else SYMBOLS.get(coordinate, coordinate))
-    return ended(result, axes, ours=ax is None, below=below, legend=legend)
-
-
-def ended(result: Result, axes: Axes, *, ours: bool, below: float = 0.0, legend: bool = True) -> Figure:
-    """Labels and scales the axis of final regret, and finishes the figure."""
+    deltas = {result.certificates[label].delta or 0.0 for label in there} if coordinate == EPSILON else ()
+    at = f", at δ = {', '.join(f'{one:g}' for one in sorted(deltas))}" if deltas else ""
+    axes.set_xlabel(AXES.get(coordinate, SYMBOLS.get(coordinate, coordinate)) + at)
     scale(axes, "y", np.array([final(result, label)[0] for label in result]))
     axes.set_ylabel(f"{whose(result)} after {result.rounds[-1]:,} rounds")
-    return finish(result, axes, places(result), ours=ours, below=below, legend=legend)
+    return finish(result, axes, places(result), ours=ax is None, below=below, legend=legend)
+
+
+def _measured(result: Result, coordinate: str) -> tuple[Collection[str], dict[str, Any]]:
+    """Returns the parameters that vary along a line of `against`, and the values of its coordinate by label."""
+    if coordinate == EPSILON:
+        found = {label: one.epsilon_exact or 0.0 for label, one in result.certificates.items()}
+        return ("epsilon", "delta"), {label: epsilon for label, epsilon in found.items() if 0 < epsilon < math.inf}
+    if coordinate == BITS:
+        sent = {label: float(result[label].communication["bits"][:, -1].mean()) for label in result}
+        beside = {"environment", "epsilon", "delta"}.union(*result.config["environments"].values())
+        return {*varied(result)} - beside, {label: bits for label, bits in sent.items() if bits}
+    return (coordinate,), _at(result, coordinate)
 
 
 def families(
@@ -232,7 +248,7 @@ def families(
 ) -> list[Family]:
     """Groups configurations into lines along these coordinates, by your names where there are some."""
     points = result.coordinates
-    beside = {name: words(result, name) for name in varied(result) if name not in (*along, "algorithm")}
+    beside = {name: words(_at(result, name)) for name in varied(result) if name not in (*along, "algorithm")}
     found: dict[str, list[str]] = {}
     names = names or {}
     for label, point in points.items():
@@ -253,12 +269,15 @@ def families(
 def varied(result: Result) -> list[str]:
     """Returns the coordinates with several values."""
     names = dict.fromkeys(name for point in result.coordinates.values() for name in point)
-    return [name for name in names if len(set(words(result, name).values())) > 1]
+    return [name for name in names if len(set(words(_at(result, name)).values())) > 1]
 
 
-def words(result: Result, coordinate: str) -> dict[str, str]:
+def _at(result: Result, coordinate: str) -> dict[str, Any]:
+    return {label: point[coordinate] for label, point in result.coordinates.items() if coordinate in point}
+
+
+def words(there: Mapping[str, Any]) -> dict[str, str]:
     """Formats the values of a coordinate, by label; objects with all parts if class and numbers do not differ."""
-    there = {label: point[coordinate] for label, point in result.coordinates.items() if coordinate in point}
     short, whole = ({label: word(value, whole) for label, value in there.items()} for whole in (False, True))
     return short if len(set(short.values())) == len(set(whole.values())) else whole
 
