@@ -1,4 +1,4 @@
-"""AdaC-UCB, KL-UCB and IMED in phases equal their pseudo-code user by user, and are certified."""
+"""AdaC-UCB, KL-UCB and IMED in phases: their radii, divergence and bounds; test_user_by_user.py plays them."""
 
 import dataclasses
 import math

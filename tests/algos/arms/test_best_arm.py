@@ -1,7 +1,6 @@
-"""Searches for the best arm equal their pseudo-code user by user, stop as they promise, and are read from results."""
+"""Searches for the best arm: their evidence, when they stop, and what is read from results."""
 
 import dataclasses
-import functools
 import itertools
 import math
 
@@ -26,10 +25,9 @@ T, SEEDS = 20_000, 16  # of tests with three arms, which share programs
 SUMS = [A.DistDPSE(1.0), A.SE(), A.CDPSE(0.3), A.LDPSE(1.0), A.DistRDPSE(0.5), A.DistCDPSE(0.5), A.ShuffleDPSE(1.0)]
 
 
-def search(algo, means, horizon, key, seeds, **options):
+def search(algo, means, key, stride=T):
     env = fb.envs.arms(means=means, rewards="bernoulli")
-    run = dict(horizon=horizon, key=key, seeds=seeds, stride=horizon, record=RECORD, progress=False)
-    return fb.simulate(env, algo, **run | options)
+    return fb.simulate(env, algo, horizon=T, key=key, seeds=SEEDS, stride=stride, record=RECORD, progress=False)
 
 
 @pytest.mark.parametrize("sums", deep(SUMS, keep={0, 1, 6}))
@@ -68,11 +66,6 @@ def test_evidence_is_rounded_down():
     assert (found >= np.array(exact) - 2 * ROUNDING * n * bound.rates[-1]).all()
 
 
-def deaf(bound):
-    """The same rule, which does not know that there is noise."""
-    return dataclasses.replace(bound, cumulants=0 * bound.cumulants)
-
-
 @pytest.mark.parametrize("sums", deep([A.CDPSE(0.2), A.LDPSE(2.0), A.DistRDPSE(0.2)], keep={0}))
 def test_evidence_is_an_e_process(key, sums):
     """For the true mean it ever reaches 10 with probability at most 1 / 10; without psi more often."""
@@ -93,27 +86,12 @@ def test_evidence_is_an_e_process(key, sums):
         start = jnp.zeros(1), jnp.int32(0), jnp.zeros(1)
         return jax.lax.scan(phase, start, jnp.arange(j))[0][2][0]
 
-    keys = jax.random.split(key, seeds)
-    tops = [np.asarray(jax.jit(jax.vmap(functools.partial(highest, one)))(keys)) for one in (bound, deaf(bound))]
+    deaf = dataclasses.replace(bound, cumulants=0 * bound.cumulants)  # knows not that there is noise
+    every = jax.jit(jax.vmap(highest, (None, 0)))
+    tops = [np.asarray(every(one, jax.random.split(key, seeds))) for one in (bound, deaf)]
     wrong = [int((top >= math.log(10)).sum()) for top in tops]
     assert stats.binomtest(wrong[0], seeds, 0.1, "greater").pvalue > 1e-3
     assert stats.binomtest(wrong[1], seeds, 0.1, "greater").pvalue < 1e-6
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sums", [A.SE(), A.CDPSE(0.2), A.DistCDPSE(0.2), A.ShuffleDPSE(0.5), A.LDPSE(1.0)])
-def test_errors_are_rarer_than_failure(key, sums):
-    """Of 300 seeds with two arms of nearly one mean, at failure 0.2. A rule that is deaf to noise errs more often."""
-    means, failure = [0.5, 0.502], 0.2
-
-    def interval(algo):
-        found = fb.best_arm(search(algo, means, 2_000, key, 300))
-        return stats.binomtest(int((found.stopped & ~found.right).sum()), 300).proportion_ci(0.999)
-
-    assert interval(A.TopTwo(sums, failure=failure)).high <= failure
-    if sums.title != "SE":
-        bound = deaf(A.TopTwo(sums, failure=failure).bind(fb.envs.arms(means=means).spec, 2_000))
-        assert interval(bound).low > failure
 
 
 def test_threshold():
@@ -128,8 +106,10 @@ def test_threshold():
 
 
 def test_it_stops_and_plays_the_best_arm(key):
-    """Then regret and communication stand still. Sooner with less noise, and with a larger failure."""
-    means, run = [0.7, 0.3, 0.2], dict(horizon=T, key=key, seeds=SEEDS)
+    """Then regret and communication stand still. Sooner with less noise, and with a larger failure.
+
+    Alike arms are never told apart by a short run, and nobody is said to have stopped.
+    """
     found = {}
     for name, algo in {
         "none": A.TopTwo(),
@@ -137,7 +117,7 @@ def test_it_stops_and_plays_the_best_arm(key):
         "strong": A.TopTwo(A.CDPSE(0.1)),
         "sure": A.TopTwo(A.CDPSE(1.0, failure=1e-3), failure=1e-4),
     }.items():
-        result = search(algo, means, **run, **dict(stride=100))
+        result = search(algo, [0.7, 0.3, 0.2], key, stride=100)
         one = found[name] = fb.best_arm(result)
         assert one.stopped.all()
         assert one.right.all()
@@ -148,21 +128,15 @@ def test_it_stops_and_plays_the_best_arm(key):
         np.testing.assert_array_equal(result.communication["rounds"][:, -1], one.communication)
     assert found["none"].rounds.mean() < found["weak"].rounds.mean() < found["strong"].rounds.mean()
     assert found["weak"].rounds.mean() < found["sure"].rounds.mean()
+    alike = fb.best_arm(search(A.TopTwo(A.CDPSE(1.0)), [0.5, 0.505, 0.5], key, stride=100))
+    assert not alike.stopped.any()
+    assert (alike.rounds == T).all()
 
 
-def test_horizon_ends_the_search(key):
-    """Alike arms are never told apart by a short run, and nobody is said to have stopped."""
-    found = fb.best_arm(search(A.TopTwo(A.CDPSE(1.0)), [0.5, 0.505, 0.5], T, key, SEEDS))
-    assert not found.stopped.any()
-    assert (found.rounds == T).all()
-    assert not (found.stopped & ~found.right).any()
-
-
-@pytest.mark.parametrize(("n_arms", "rounds"), deep([(2, 1), (3, 2), (8, 3), (9, 4)], keep={0, 3}))
+@pytest.mark.parametrize(("n_arms", "rounds"), deep([(3, 2), (9, 4)], keep={0}))
 def test_halving_has_few_rounds(key, n_arms, rounds):
     """And finds an arm that is far better than the others."""
-    result = search(A.SequentialHalving(A.CDPSE(1.0), budget=1_000), [0.9] + [0.2] * (n_arms - 1), 1_200, key, 10)
-    found = fb.best_arm(result)
+    found = fb.best_arm(search(A.SequentialHalving(budget=1_000), [0.9] + [0.2] * (n_arms - 1), key))
     assert (found.communication == rounds).all()
     assert found.right.all()
     assert found.stopped.all()
@@ -172,14 +146,14 @@ def test_halving_has_few_rounds(key, n_arms, rounds):
 def test_ties_are_broken_by_lot(key):
     """All rewards are 0, and each arm is recommended by some seed."""
     for algo in (A.SequentialHalving(budget=40), A.TopTwo()):
-        found = fb.best_arm(search(algo, [0.0, 0.0, 0.0], T, key, SEEDS))
+        found = fb.best_arm(search(algo, [0.0, 0.0, 0.0], key))
         assert set(found.arm.tolist()) == {0, 1, 2}
         assert found.right.all()
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.5, math.inf])
 def test_characteristic_time(epsilon):
-    """Equals a search over shares of three arms, and the limits of two arms."""
+    """Equals a search over shares of three arms."""
     means = [0.3, 0.6, 0.45]
 
     def least(shares):
@@ -192,10 +166,3 @@ def test_characteristic_time(epsilon):
     start = min(grid, key=least)
     found = optimize.minimize(least, start, method="Nelder-Mead", options=dict(xatol=1e-6, fatol=1e-12)).fun
     assert A.characteristic_time(means, epsilon) == pytest.approx(-1 / found, rel=2e-3)
-
-
-def test_characteristic_times_fall_with_epsilon():
-    """In the end they are 2 / (epsilon gap)."""
-    assert A.characteristic_time([0.5, 0.6], 1e-4) == pytest.approx(2 / (1e-4 * 0.1), rel=1e-2)
-    times = [A.characteristic_time([0.5, 0.6, 0.2], epsilon) for epsilon in (0.01, 0.1, 1.0, 10.0, math.inf)]
-    assert times == sorted(times, reverse=True)

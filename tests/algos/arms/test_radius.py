@@ -62,17 +62,14 @@ def test_the_union_bound_of_lemma_2():
     np.testing.assert_allclose(quiet, exact, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("noise", "epsilon"), list(itertools.product(NOISES, [0.1, 1.0])))
-def test_exact_is_below_theory(noise, epsilon):
+@pytest.mark.parametrize("noise", NOISES)
+def test_exact_is_below_theory(noise):
     sizes = 2 ** np.arange(1, 21)
-    laws, g, s, h = zip(*(setting(noise, epsilon, int(size)) for size in sizes))
-    exact = radii.exact(sizes, laws, g, n_arms=10, p=0.1)
-    theory = radii.theory(sizes, s, h, n_arms=10, p=0.1)
+    laws, g, s, h = zip(*(setting(noise, 0.1, int(size)) for size in sizes))
+    exact, theory = radii.exact(sizes, laws, g, n_arms=10, p=0.1), radii.theory(sizes, s, h, n_arms=10, p=0.1)
     assert exact.shape == theory.shape == (20, 11)
     assert np.all(exact[:, 0] == np.inf)
-    assert np.all(np.diff(exact[:, 1:], axis=1) > 0)
     assert np.all(exact[:, 1:] < 0.95 * theory[:, 1:])
-    assert np.all(exact[:, 1:] > radii.exact(sizes, [None] * 20, 1.0, n_arms=10, p=0.1)[:, 1:])
 
 
 def halved(law):

@@ -1,4 +1,4 @@
-"""Truncated elimination and randomised response: user by user, radii that hold, noise that grows with the level."""
+"""Truncated elimination and randomised response: radii that hold, noise that grows with the level, certificates."""
 
 import dataclasses
 import math
@@ -15,7 +15,6 @@ import fedbandit_jax as fb
 from fedbandit_jax.algos.arms import radius as radii
 from fedbandit_jax.core import wide
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.privacy.behaviour import fault
 from fedbandit_jax.privacy.integers.noise import Asked, LocalNoise, PolyaNoise, ServerNoise
 
 A = fb.algos
@@ -73,20 +72,6 @@ def test_noise_grows_with_the_level():
     assert "finite" in certify(bound).adjacency
 
 
-def test_flips_have_their_probability():
-    """What is measured is what is stated, and three fifths of it are not."""
-    sums = A.RRSE(1.0).bind(ARMS.spec, 40).protocol
-    assert fault(sums) == ""
-    fewer = dataclasses.replace(sums.noise, size=sums.noise.size * np.float32(0.6))
-
-    class Fewer(type(sums)):
-        def stds(self):
-            return sums.stds()
-
-    fields = {field.name: getattr(sums, field.name) for field in dataclasses.fields(sums)} | {"noise": fewer}
-    assert fault(fb.pytree(Fewer)(**fields))
-
-
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 10.0])
 def test_randomised_response_is_certified(epsilon):
     """By the probability that is drawn, rounded up; messages are one bit, and move a sum by c."""
@@ -141,13 +126,9 @@ def test_corrupted_users_are_not_protected(key):
         assert abs(ones[x] - n * mean) < 5 * math.sqrt(n * q * (1 - q))
 
 
-def test_users_who_return(key):
-    """Each of r bits has its share of epsilon. Rewards that are left out count as nothing, so arms keep their order."""
-    env, unit = fb.envs.returning(ARMS, 3000), fb.privacy.Users(visits=4, per_batch=1)
-    algo = A.RRSE(8.0, unit=unit)
-    found = algo.certificate(env.spec, HORIZON)
+def test_every_bit_of_a_user_has_its_share_of_epsilon():
+    algo = A.RRSE(8.0, unit=fb.privacy.Users(visits=4, per_batch=1))
+    found = algo.certificate(fb.envs.returning(ARMS, 3000).spec, HORIZON)
     assert found.claim == "certified"
     assert found.epsilon_exact == pytest.approx(8.0, rel=1e-4)
     assert algo.stretch == pytest.approx(1 / math.tanh(1.0))
-    regret = fb.simulate(env, algo, horizon=HORIZON, key=key, seeds=8).regret[:, -1]
-    assert regret.max() < 0.5 * HORIZON * 0.4  # of uniform play, whose gaps have the mean 0.4
