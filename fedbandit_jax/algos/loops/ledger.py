@@ -13,6 +13,7 @@ from jax import Array
 
 from fedbandit_jax.core import random, ridge, wide
 from fedbandit_jax.interfaces import Round, Spec, Status
+from fedbandit_jax.privacy.admission import Admitted
 from fedbandit_jax.privacy.bound import BoundMechanism, MechanismState
 from fedbandit_jax.privacy.users import Attendance
 
@@ -152,6 +153,25 @@ class Stages(NamedTuple):
             pending = pending + part
         ledger = ledger._replace(mechanism=mechanism, pending=pending, attendance=attendance, status=status)
         return ledger._replace(counts=self.tally(clipped, left_out)), x, v
+
+    def receive(
+        self, ledger: Ledger, k: Array, offered: Round, arms: Array, rewards: Array
+    ) -> tuple[Ledger, Array, Array]:
+        """Adds the contributions that arrive in a round to batch k, as in `add`. Counts add up over rounds."""
+        x, y, user, late = arrived(ledger.late, offered, arms, rewards)
+        absent = None if ledger.absent is None else ledger.absent._replace(away=offered.away)
+        new, x, v = self.add(ledger._replace(late=late, absent=absent), k, user, x, y)
+        return new._replace(counts=jax.tree.map(jnp.add, ledger.counts, new.counts)), x, v
+
+    def gather(self, admitted: Admitted) -> tuple[Array, Array, Array]:
+        """Returns the sums over a batch of admitted contributions, and how many were outside the spec or clipped."""
+        x, v, *counted = admitted
+        return self.mechanism.total(x, v), *(one.sum(dtype=jnp.int32) for one in counted)
+
+    def enter(self, ledger: Ledger, total: Array, outside: Array, clipped: Array) -> Ledger:
+        """Returns the ledger with these sums over a batch as the pending ones."""
+        status = ledger.status | jnp.where(outside > 0, Status.OUTSIDE_SPEC, 0)
+        return ledger._replace(pending=total[..., None], counts=self.tally(clipped), status=status)
 
     def _attend(self, attendance: Attendance, k: Array, user: Any) -> tuple[Attendance, Array, Array]:
         """Returns the new table, the visits that enter, and the number of those left out."""

@@ -10,17 +10,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
-from fedbandit_jax.algos.loops.ledger import Ledger, arrived
+from fedbandit_jax.algos.loops.ledger import Ledger
 from fedbandit_jax.algos.loops.loop import PolicyLoop, first_belief, next_belief
 from fedbandit_jax.algos.loops.own_rows import Epoch, Turn
 from fedbandit_jax.core import control, random, ridge, struct
-from fedbandit_jax.interfaces import Released, Report, Round, Spec, Status
+from fedbandit_jax.interfaces import Released, Report, Round, Spec
 
 
 class ServerState(NamedTuple):
@@ -105,17 +104,13 @@ class ServerLoop(PolicyLoop):
 
     def learn(self, t: Array, local: InBatch, offered: Round, arms: Array, rewards: Array) -> tuple[InBatch, Any]:
         """Records contributions (Algorithm 8, lines 5, 8), and may learn from raw rewards (Algorithm 1, line 7)."""
-        state, ledger, epoch = local.state, local.state.ledger, local.state.epoch
+        state, epoch = local.state, local.state.epoch
         if self.adds:
-            record = self.mechanism.admit(ridge.take(offered.contexts, arms), rewards, ledger.mechanism.seen)
-            x, v, *_ = record
+            x = ridge.take(offered.contexts, arms)
+            record = self.mechanism.admit(x, rewards, state.ledger.mechanism.seen)
+            x, v = record.x, record.v
         else:
-            x, y, user, late = arrived(ledger.late, offered, arms, rewards)
-            absent = None if ledger.absent is None else ledger.absent._replace(away=offered.away)
-            ledger = ledger._replace(late=late, absent=absent)
-            before = ledger.counts
-            ledger, x, v = self.stages.add(ledger, state.synced, user, x, y)
-            ledger = ledger._replace(counts=jax.tree.map(jnp.add, before, ledger.counts))
+            ledger, x, v = self.stages.receive(state.ledger, state.synced, offered, arms, rewards)
             state, record = state._replace(ledger=ledger), (x, v) if self.mechanism.needs_users else ()
         if self.learns_in_batch and epoch is None:
             return InBatch(self.policy.learn(local.prepared, offered, x, v), state), record
@@ -125,9 +120,7 @@ class ServerLoop(PolicyLoop):
 
     @override
     def gather(self, records: Any) -> Any:
-        if not self.adds:
-            return records
-        return self.mechanism.total(*records[:2]), *(one.sum(dtype=jnp.int32) for one in records[2:])
+        return self.stages.gather(records) if self.adds else records
 
     def sync(self, key: Array, k: Array, state: ServerState, local: Any, records: Any) -> tuple[ServerState, Report]:
         """Releases the sums of the batch if they are due, and shows the policy the release (Algorithm 1, lines 9-24).
@@ -135,13 +128,7 @@ class ServerLoop(PolicyLoop):
         Under a schedule k = 0, 1, ... numbers rounds, otherwise batches.
         """
         m, users = self.spec.n_agents, records if self.mechanism.needs_users else None
-        if self.adds:
-            total, outside, clipped = records
-            status = state.ledger.status | jnp.where(outside > 0, Status.OUTSIDE_SPEC, 0)
-            ledger = state.ledger._replace(pending=total[..., None], counts=self.stages.tally(clipped), status=status)
-            state = state._replace(ledger=ledger)
-        else:
-            state = local.state
+        state = state._replace(ledger=self.stages.enter(state.ledger, *records)) if self.adds else local.state
         due, stream, rounds = k < self.n_syncs, key, self.batch * (k + 1)
         if state.epoch is not None:
             asked = state.epoch.asked(self.schedule, random.stream(key, "requests"), k) & (state.synced < self.n_syncs)
