@@ -165,8 +165,8 @@ class Stages(NamedTuple):
 
     def gather(self, admitted: Admitted) -> tuple[Array, Array, Array]:
         """Returns the sums over a batch of admitted contributions, and how many were outside the spec or clipped."""
-        x, v, *counted = admitted
-        return self.mechanism.total(x, v), *(one.sum(dtype=jnp.int32) for one in counted)
+        x, v, outside, clipped = admitted
+        return self.mechanism.total(x, v), outside.sum(dtype=jnp.int32), clipped.sum(dtype=jnp.int32)
 
     def enter(self, ledger: Ledger, total: Array, outside: Array, clipped: Array) -> Ledger:
         """Returns the ledger with these sums over a batch as the pending ones."""
