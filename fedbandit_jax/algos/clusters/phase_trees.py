@@ -99,10 +99,9 @@ class Replanted:
         tree, leaves = _tree(key, phase, slot), k + 2
         level = jnp.bitwise_count((leaves & -leaves) - 1).astype(jnp.int32)
 
-        def add(j, total):
-            comes = jnp.where(j == level, _node(tree, j, leaves >> j, dim), 0)
-            goes = jnp.where(j < level, _node(tree, j, (leaves - 1) >> j, dim), 0)
-            return total + comes - goes
+        def add(j, total):  # the node at `level` comes, those below it go
+            node = _node(tree, j, jnp.where(j < level, leaves - 1, leaves) >> j, dim)
+            return total + jnp.where(j < level, -node, jnp.where(j == level, node, 0))
 
         return self.std * lax.fori_loop(0, control.max_over_lanes(level) + 1, add, jnp.zeros((dim, dim + 1)))
 
