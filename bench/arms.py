@@ -1,4 +1,4 @@
-"""Measures nanoseconds per user of private successive elimination: this library against NumPy and plain `jax.random`.
+"""Measures nanoseconds per user of private elimination, for `run.py`: this library, NumPy and plain `jax.random`.
 
 For a user who is asked, a reward is drawn, rounded at random to an integer and added to the sum of an arm; every arm
 and batch gets one draw of noise. Time is divided by the number of users asked. Users of an unfinished batch, and those
@@ -6,9 +6,9 @@ who come when only one arm is left, are not asked, and nothing is drawn for them
 `fb.simulate`, its certificate and all work on the host included.
 
 The implementations take turns, and numbers are medians over the turns. `cores` is processor time over wall-clock time.
-All final regrets must agree within 4 standard errors, or the exit code is 1.
+All final regrets must agree within 4 standard errors.
 
-Letters: K arms, T users, n users in a batch of one arm.
+Letters: T users, n users in a batch of one arm.
 """
 
 from __future__ import annotations
@@ -21,40 +21,26 @@ import jax
 import jax.numpy as jnp
 import measure
 import numpy as np
-import tyro
 from jax import lax
-from measure import Compilations, Row, Times, verdict
+from measure import Compilations, Row, Times
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random, wide
-from fedbandit_jax.privacy.integers.noise import Asked
 
-A = fb.algos
-NOISES = A.CDPSE, A.LDPSE, A.DistDPSE, A.ShuffleDPSE, A.DistRDPSE, A.DistCDPSE
-EPSILONS = [0.1, 0.5, 1.0]  # budgets of the big job
 ALGORITHM = fb.algos.DistDPSE(0.5)
 BLOCK = 2**16  # users that the baselines draw at once
-TARGETS = {"hard, ns per user": 1.5, "noise, largest n over smallest": 2.0, "big job, seconds": 60.0}  # upper limits
 
 
 class Plan(NamedTuple):
     """Sizes of a benchmark."""
 
-    horizons: dict[str, int]  # T, for each kind of instance
+    horizon: int  # T
     seeds: int  # random instances in a run
     turns: int  # timed runs of everything
-    users: list[int]  # numbers n of users in a sum whose noise is timed
-    growth: list[tuple[int, int]]  # pairs (T, K) whose cost is measured
 
 
-REFERENCE = Plan(
-    horizons={"easy": 10**6, "hard": 10**7},
-    seeds=20,
-    turns=5,
-    users=[2**b for b in range(4, 29, 6)],
-    growth=[(10**5, 10), (10**6, 10), (10**7, 10), (10**7, 30), (10**7, 100)],
-)
-SMOKE = Plan({"easy": 10**4, "hard": 10**4}, 4, 2, [2**4, 2**28], [(10**4, 10), (10**4, 30)])
+REFERENCE = Plan(10**7, 20, 3)
+SMOKE = Plan(10**4, 4, 2)
 
 
 class Played(NamedTuple):
@@ -68,12 +54,6 @@ def fedbandit_jax(env: Any, horizon: int, seeds: int, seed: int) -> Played:
     options: dict[str, Any] = dict(horizon=horizon, seeds=seeds, stride="log", progress=False)
     result = fb.simulate(env, ALGORITHM, key=jax.random.key(seed), **options)
     return Played(result.regret[:, -1], float(result.communication["floats"][:, -1].sum()))
-
-
-def three_budgets(env: Any, horizon: int, seeds: int, seed: int) -> Played:
-    options: dict[str, Any] = dict(horizon=horizon, seeds=seeds, stride="log", progress=False)
-    result = fb.sweep(env, [ALGORITHM], grid={"epsilon": EPSILONS}, key=jax.random.key(seed), **options)
-    return Played(result.regret[..., -1], float(result.communication["floats"][..., -1].sum()))
 
 
 def numpy_vectorised(env: Any, horizon: int, seeds: int, seed: int) -> Played:
@@ -149,80 +129,15 @@ def costs(times: Times) -> Row:
 
 
 def speed(plan: Plan, compilations: Compilations) -> list[Row]:
-    """Compares the implementations on easy and hard instances; z compares final regrets with ours, paired by seed."""
-    rows = []
-    for instance, horizon in plan.horizons.items():
-        world = fb.envs.arms(instance=instance), horizon, plan.seeds
-        runs = {run.__name__: partial(run, *world) for run in (fedbandit_jax, numpy_vectorised, jax_random)}
-        ours = None
-        for name, times in measure.in_turns(runs, plan.turns, compilations).items():
-            regret = np.concatenate([run.regret for run in times.results])
-            ours = regret if ours is None else ours
-            beyond = (regret - ours).mean(), (regret - ours).std(ddof=1) / np.sqrt(len(regret))
-            law = {"regret": float(regret.mean()), "beyond_ours": float(beyond[0]), "error": float(beyond[1])}
-            law["z"] = law["beyond_ours"] / law["error"] if law["error"] else 0.0
-            rows.append({"part": "speed", "instance": instance, "implementation": name, **costs(times), **law})
+    """Compares the implementations on hard instances; z compares final regrets with ours, paired by seed."""
+    world = fb.envs.arms(instance="hard"), plan.horizon, plan.seeds
+    runs = {run.__name__: partial(run, *world) for run in (fedbandit_jax, numpy_vectorised, jax_random)}
+    rows, ours = [], None
+    for name, times in measure.in_turns(runs, plan.turns, compilations).items():
+        regret = np.concatenate([run.regret for run in times.results])
+        ours = regret if ours is None else ours
+        beyond, error = (regret - ours).mean(), (regret - ours).std(ddof=1) / np.sqrt(len(regret))
+        law = {"regret": float(regret.mean()), "beyond_ours": float(beyond), "error": float(error)}
+        law["z"] = float(beyond / error) if error else 0.0
+        rows.append({"instance": "hard", "implementation": name, **costs(times), **law})
     return rows
-
-
-@partial(jax.jit, static_argnums=0)
-def _noise(n_arms: int, sampler: Any, k: Any, n: Any, seed: Any) -> Any:
-    return lax.map(lambda key: sampler.total(key, k, n, (n_arms,)), jax.random.split(jax.random.key(seed), 1000))
-
-
-def noise(plan: Plan, compilations: Compilations) -> list[Row]:
-    """Measures nanoseconds per noise of one sum, for 10 arms in 1,000 batches, by mechanism and n."""
-    rows = []
-    for kind in NOISES:
-        assert kind.law is not None
-        sampler = kind.law.made(Asked(0.5, 10.0, 0.1, 2 * plan.users[-1]), plan.users)
-        runs = {n: partial(_noise, 10, sampler, k, np.int32(n)) for k, n in enumerate(plan.users)}
-        times = measure.in_turns(runs, plan.turns, compilations)
-        found = {f"n={n:,}": 1e5 * float(np.median(times[n].wall)) for n in runs}
-        rows.append({"part": "noise", "mechanism": kind.title, **found})
-    return rows
-
-
-def growth(plan: Plan, compilations: Compilations) -> list[Row]:
-    """Measures the cost of the library on hard instances as T and K grow."""
-    runs = {(t, k): partial(fedbandit_jax, fb.envs.arms(k, instance="hard"), t, plan.seeds) for t, k in plan.growth}
-    times = measure.in_turns(runs, plan.turns, compilations)
-    return [{"part": "growth", "T": t, "K": k, **costs(times[t, k])} for t, k in runs]
-
-
-def big_job(plan: Plan, compilations: Compilations) -> list[Row]:
-    """Measures a sweep over three budgets on hard instances; a user is counted once for each budget."""
-    run = partial(three_budgets, fb.envs.arms(instance="hard"), plan.horizons["hard"], plan.seeds)
-    return [{"part": "big_job", **costs(measure.in_turns({"": run}, plan.turns, compilations)[""])}]
-
-
-def judge(plan: Plan, rows: list[Row], *, judged: bool) -> dict[str, Row]:
-    """Returns the ratios that have targets."""
-    noises = [row for row in rows if row["part"] == "noise"]
-    flat = max(row[f"n={plan.users[-1]:,}"] / row[f"n={plan.users[0]:,}"] for row in noises)
-    ours = [row["ns"] for row in rows if row.get("instance") == "hard" and row["implementation"] == "fedbandit_jax"]
-    big = [row["seconds"] for row in rows if row["part"] == "big_job"]
-    return {
-        name: verdict(value, most=TARGETS[name], judged=judged) for name, value in zip(TARGETS, (*ours, flat, *big))
-    }
-
-
-def main(json: measure.Flag = False, smoke: measure.Flag = False) -> None:
-    """Compare the implementations, and print tables.
-
-    Args:
-        json: print JSON only: {"machine": {...}, "rows": [...], "ratios": {...}}.
-        smoke: use tiny sizes, which take some 30 seconds and show that the benchmark works; the numbers mean nothing.
-    """
-    plan, compilations = SMOKE if smoke else REFERENCE, Compilations()
-    rows = [row for part in (speed, noise, growth, big_job) for row in part(plan, compilations)]
-    title = (
-        f"{ALGORITHM.name}, epsilon = {ALGORITHM.epsilon}, {plan.seeds} instances, 10 arms, T = {plan.horizons}\n"
-        f"ns: per user who is asked, or per noisy sum; medians of {plan.turns} turns"
-    )
-    measure.output(title, rows, judge(plan, rows, judged=not smoke), json=json)
-    measure.check_laws(rows)
-
-
-if __name__ == "__main__":
-    tyro.cli(main, description=__doc__)

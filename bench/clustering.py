@@ -1,4 +1,4 @@
-"""Measures steps per second of the clustering family by number of users: this library, NumPy and the authors' code.
+"""Measures steps per second of clusterings by number of users, for `run.py`: ours, NumPy and the authors' code.
 
 A step is one round of one seed, in which one user is served. Our library is timed through `fb.simulate`, all its work
 on the host included; every seed is a run of its own, and as many run at a time as there are cores. A phase begins in
@@ -7,7 +7,7 @@ rounds 0, 2, 6, 14, ..., and its cost grows with the number of all users, so tha
 All take turns; numbers are medians over the turns. A program counts as compiled for the algorithm that needs it first:
 FCLUB shares its program with FCLUB-DC and Homo-DC, and ten seeds run the program of one. NumPy plays the first rounds
 of the same horizon with the same constants, and its mean regret after them must agree with ours within 5 standard
-errors, or the exit code is 1. The speed of the authors' code was measured once, on another machine.
+errors. The speed of the authors' code was measured once, on another machine.
 
 Letters: n users, L servers, m clusters, K arms, d features, T rounds.
 """
@@ -22,7 +22,6 @@ import clustering_numpy
 import jax
 import measure
 import numpy as np
-import tyro
 from measure import Compilations, Row, Times, verdict
 
 import fedbandit_jax as fb
@@ -33,9 +32,7 @@ AUTHORS = {  # n -> algorithm -> steps per second of the authors' code on 2 core
     40: {"LinUCB": 19e3, "CLUB": 12e3, "SCLUB": 5.5e3, "FCLUB": 340.0, "CDP-FCLUB-DC": 7.8e3},
     1000: {"CDP-FCLUB-DC": 1.3e3},
 }
-# targets: speed over the authors'; steps per second of many seeds, by n; bytes per user, third n over second
-OVER_AUTHORS, STEPS, MEMORY = 25.0, {1000: 100e3, 10_000: 10e3}, 1.1
-BITS = 1.1  # target: bits of the graph over the pairs of users of a server, third n
+OVER_AUTHORS, STEPS = 25.0, {1000: 100e3, 10_000: 10e3}  # targets; steps per second of many seeds are by n
 
 Run = tuple[int, str, int]  # users, algorithm, number of seeds, which is 0 for NumPy
 
@@ -57,7 +54,7 @@ class Plan(NamedTuple):
     n_clusters: int  # m
     n_arms: int  # K
     dim: int  # d
-    sizes: tuple[Size, ...]  # by growing n; the bytes of a user are compared between the second and the third
+    sizes: tuple[Size, ...]  # by growing n
 
 
 REFERENCE = Plan(
@@ -168,16 +165,7 @@ def row(bench: Bench, run: Run, times: dict[Run, Times]) -> Row:
     }
 
 
-def memory(bench: Bench, n: int, name: str) -> dict[str, float]:
-    """Returns the bytes per user of an algorithm's state without its graph, and the number of bits of the graph."""
-    state = jax.eval_shape(lambda key: bench.bound[n, name].init(key, bench.envs[n].spec), jax.random.key(0))
-    graph = getattr(state, "linked", None)
-    total = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
-    size = graph.size * graph.dtype.itemsize if graph is not None else 0
-    return {"bytes": (total - size) / n, "edges": 8 * size}
-
-
-def judge(bench: Bench, plan: Plan, rows: list[Row], *, judged: bool) -> dict[str, Row]:
+def judge(rows: list[Row], *, judged: bool) -> dict[str, Row]:
     """Returns the ratios that have targets, for runs of many seeds."""
     found = {}
     for row in (row for row in rows if row["seeds"] == SEEDS[-1]):
@@ -188,36 +176,4 @@ def judge(bench: Bench, plan: Plan, rows: list[Row], *, judged: bool) -> dict[st
         elif n in STEPS:
             value, least = row["steps_per_second"], STEPS[n]
             found[f"n = {n:,}, {name}: steps per second"] = verdict(value, least=least, judged=judged)
-    middle, large = (list(bench.sizes)[min(i, len(bench.sizes) - 1)] for i in (1, 2))
-    for name in bench.algos:
-        less, more = (memory(bench, n, name) for n in (middle, large))
-        value = more["bytes"] / less["bytes"]
-        what = f"{name}: bytes of a user at n = {large:,} over n = {middle:,}"
-        found[what] = verdict(value, least=1 / MEMORY, most=MEMORY, judged=judged)
-        if more["edges"]:
-            edges = plan.n_servers * math.ceil(large / plan.n_servers) ** 2
-            what = f"{name}: bits of the graph over {edges:,}"
-            found[what] = verdict(more["edges"] / edges, most=BITS, judged=judged)
     return found
-
-
-def main(json: measure.Flag = False, smoke: measure.Flag = False) -> None:
-    """Compare algorithms, numbers of users and implementations, and print a table.
-
-    Args:
-        json: print JSON only: {"machine": {...}, "rows": [...], "ratios": {...}}.
-        smoke: use tiny sizes, which take some 20 seconds to compile and show that the benchmark works; the numbers mean
-            nothing.
-    """
-    plan = SMOKE if smoke else REFERENCE
-    bench = Bench(plan)
-    rows = table(bench)
-    title = f"L = {plan.n_servers}, m = {plan.n_clusters}, K = {plan.n_arms}, d = {plan.dim}; " + "; ".join(
-        f"n = {size.n_users:,}: T = {size.horizon:,}, {size.turns} turns" for size in plan.sizes
-    )
-    measure.output(title, rows, judge(bench, plan, rows, judged=not smoke), json=json)
-    measure.check_laws(rows)
-
-
-if __name__ == "__main__":
-    tyro.cli(main, description=__doc__)

@@ -1,4 +1,4 @@
-"""Measures agent-rounds per second of federated LinUCB: this library against NumPy, straightforward JAX and C.
+"""Measures agent-rounds per second of federated LinUCB, for `run.py`: this library against NumPy, plain JAX and C.
 
 One agent that plays one round is one agent-round (ar): K feature vectors are drawn or looked up and scored with their
 bonus, the best one is played, the reward is drawn, the agent learns, and the regret is recorded. Every B rounds, all
@@ -10,7 +10,7 @@ The implementations take turns; rates are medians over the turns, ratios are med
 The C reference is the arithmetic of an agent-round alone, without learning, on all cores: a limit, not a competitor.
 
 Every implementation that learns also plays the same short run over several seeds. Their mean regrets per agent-round
-must agree within 4 standard errors, or the exit code is 1: a baseline that does less work would be noticed.
+must agree within 4 standard errors: a baseline that does less work would be noticed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import jax
 import measure
 import numpy as np
 import reference
-import tyro
 from baselines import Problem
 from measure import Compilations, Row, Times, verdict
 
@@ -207,32 +206,3 @@ def compare_speeds(mode: str, times: dict[Key, Times], *, judged: bool) -> dict[
                 ratios[name] = verdict(value, least=least, judged=judged)
     alone = measure.speed_over(times["fedbandit_jax", 1], times["fedbandit_jax", MANY])
     return {**ratios, f"mode {mode}: one seed over {MANY}": verdict(alone, least=ONE_SEED[mode], judged=judged)}
-
-
-def main(json: measure.Flag = False, smoke: measure.Flag = False) -> None:
-    """Compare the implementations, and print a table and ratios.
-
-    Args:
-        json: print JSON only: {"machine": {...}, "rows": [...], "ratios": {...}}.
-        smoke: use tiny sizes, which take some 15 seconds and show that the benchmark works; the rates mean nothing.
-    """
-    plan = SMOKE if smoke else REFERENCE
-    rows, ratios = compare(plan, judged=not smoke)
-    measure.output(title(plan), rows, ratios, json=json)
-    measure.check_laws(rows)
-
-
-def title(plan: Plan) -> str:
-    """Returns the heading of the table."""
-    lines = [
-        ", ".join(f"{name} = {value}" for name, value in plan.shape.items())
-        + f", Gaussian rewards; {plan.repeats} turns",
-        f"regret per agent-round: {plan.law_horizon} rounds, {plan.law_seeds} seeds; z: against ours",
-        f"Ratios: NumPy plays seeds one by one; with {MANY} seeds, ours is divided by NumPy's rate of one.",
-        reference.missing(plan.c_shape),
-    ]
-    return "\n".join(filter(None, lines))
-
-
-if __name__ == "__main__":
-    tyro.cli(main, description=__doc__)

@@ -76,16 +76,16 @@ CAUSES: dict[str, str] = {  # beginning of the name of a ratio that is missed ->
 class Plan:
     """Sizes of all parts."""
 
-    linear: linear.Plan | None  # 1-3
+    linear: linear.Plan  # 1-3
     agents: dict[int, tuple[int, int]]  # 4: M -> rounds, seeds
     dims: dict[int, int]  # 5: d -> rounds
     devices: tuple[str, ...]  # 6: families
-    arms: arms.Plan | None  # 7
-    clusters: clustering.Plan | None  # 8
+    arms: arms.Plan  # 7
+    clusters: clustering.Plan  # 8
     main_job: bool  # 9: whether `fedbandit simulate` is run from an empty cache
     again: tuple[str, ...]  # 9: families
     calls: int  # 12
-    sweeps: sweeps.Plan | None  # 13
+    sweeps: sweeps.Plan  # 13
     turns: int  # timed runs in parts 4 to 6
     seeds: int  # seeds of runs in parts 5 and 6
     shape: dict[str, int]  # sizes that other parts than 1-3, 7 and 8 have
@@ -96,7 +96,7 @@ FULL = Plan(
     agents={10: (1000, 24), 100: (200, 24), 10_000: (50, 2), 100_000: (25, 2)},
     dims={16: 100, 20: 100, 57: 50},
     devices=tuple(workloads.FAMILIES),
-    arms=arms.REFERENCE._replace(horizons={"hard": 10**7}, turns=3),
+    arms=arms.REFERENCE,
     clusters=clustering.REFERENCE,
     main_job=True,
     again=tuple(workloads.FAMILIES),
@@ -112,7 +112,7 @@ QUICK = dataclasses.replace(
     agents={10: (500, 24), 100: (100, 24), 10_000: (25, 1), 100_000: (25, 1)},
     dims={16: 25, 20: 25, 57: 25},
     devices=("FedLinUCB, mode A", "CDP-FCLUB-DC"),
-    arms=arms.REFERENCE._replace(horizons={"hard": 10**7}, turns=1),
+    arms=arms.REFERENCE._replace(turns=1),
     clusters=clustering.REFERENCE._replace(sizes=(clustering.Size(1000, 4096, 1, 1024, 1),)),
     main_job=False,
     again=("FedLinUCB, mode A", "FedUCB"),
@@ -121,12 +121,12 @@ QUICK = dataclasses.replace(
     turns=2,
 )
 SMOKE = Plan(
-    linear=None,
+    linear=linear.SMOKE,
     agents={8: (50, 2)},
     dims={},
     devices=("FedLinUCB, mode A",),
-    arms=None,
-    clusters=None,
+    arms=arms.SMOKE,
+    clusters=clustering.SMOKE,
     main_job=False,
     again=(),
     calls=0,
@@ -181,8 +181,6 @@ class Part:
 
 def speeds(part: Part) -> None:
     """1-3: the reference workload."""
-    if part.plan.linear is None:
-        return
     rows, ratios = linear.compare(part.plan.linear, judged=part.judged)
     part.rows += [{"part": "1-3", **row} for row in rows]
     for name, ratio in ratios.items():
@@ -259,10 +257,8 @@ def devices(part: Part) -> None:
 
 def many_arms(part: Part) -> None:
     """7: nanoseconds per user of a whole call."""
-    if part.plan.arms is None:
-        return
     rows = arms.speed(part.plan.arms, measure.Compilations())
-    part.rows += [{**row, "part": "7"} for row in rows]
+    part.rows += [{"part": "7", **row} for row in rows]
     ns = {row["implementation"]: row["ns"] for row in rows}
     part.holds("7: arms, T = 1e7: ns per user of a whole call", ns["fedbandit_jax"], most=1.5)
     for other in ("numpy_vectorised", "jax_random"):
@@ -272,13 +268,10 @@ def many_arms(part: Part) -> None:
 
 def clusters(part: Part) -> None:
     """8: steps per second by the number of users."""
-    if part.plan.clusters is None:
-        return
-    bench = clustering.Bench(part.plan.clusters)
-    rows = clustering.table(bench)
+    rows = clustering.table(clustering.Bench(part.plan.clusters))
     part.rows += [{"part": "8", **row} for row in rows]
-    found = clustering.judge(bench, part.plan.clusters, rows, judged=part.judged)
-    part.ratios |= {f"8: {name}": ratio for name, ratio in found.items() if name.startswith("n = ")}
+    found = clustering.judge(rows, judged=part.judged)
+    part.ratios |= {f"8: {name}": ratio for name, ratio in found.items()}
     measure.check_laws(rows)
 
 
@@ -363,8 +356,6 @@ def memory(part: Part) -> None:
 
 def many_small(part: Part) -> None:
     """13: seconds of a sweep of small configurations."""
-    if part.plan.sweeps is None:
-        return
     rows = sweeps.speed(part.plan.sweeps, measure.Compilations())
     part.rows += [{"part": "13", **row} for row in rows]
     part.holds(f"13: {rows[0]['configurations']:,} configurations: seconds of the host", rows[0]["seconds"], most=2.0)
@@ -434,7 +425,7 @@ def main(quick: measure.Flag = False, json: measure.Flag = False, smoke: measure
     Args:
         quick: smaller sizes and fewer families: at most 4 minutes on two cores, instead of 25.
         json: print JSON only: {"machine": {...}, "rows": [...], "ratios": {...}}.
-        smoke: tiny sizes of a few parts, to see that everything works; the numbers mean nothing.
+        smoke: tiny sizes, to see that everything works; the numbers mean nothing, and a part that fails is an error.
         only: numbers of the targets to measure, such as 1,4; all by default.
     """
     numbers, started = numbered(only), time.monotonic()
@@ -443,6 +434,8 @@ def main(quick: measure.Flag = False, json: measure.Flag = False, smoke: measure
     minutes = math.ceil((time.monotonic() - started) / 60)
     title = f"{sum(judged)} of {len(judged)} targets are met; {minutes} minutes"
     measure.output(title, rows, ratios, json=json)
+    if smoke and False in judged:
+        sys.exit("a part failed")
     if not (quick or smoke or only):
         text = measure.report(title, rows, ratios)
         RESULTS.write_text(HEAD + "".join(f"    {line}".rstrip() + "\n" for line in text.splitlines()))

@@ -68,20 +68,6 @@ def test_compilations_are_counted():
         assert compilations.count == count
 
 
-def test_an_exponent_is_fitted():
-    import scaling
-
-    sizes = np.array([10.0, 20.0, 40.0, 80.0])
-    assert scaling.fit(sizes, 3 * sizes**1.5) == pytest.approx((1.5, 0.0, 3.0), abs=1e-9)
-    # Residuals of logarithms +e, -e, -e, +e around a line over equal steps h = log 2 leave the slope, and give it the
-    # error sqrt(4 e^2 / 2 / (5 h^2)).
-    noisy = 3 * sizes**1.5 * np.exp(0.1 * np.array([1, -1, -1, 1]))
-    error = 0.1 * np.sqrt(2 / 5) / np.log(2)
-    assert scaling.fit(sizes, noisy) == pytest.approx((1.5, error, 3.0))
-    assert sizes[scaling.upper_half((10, 20, 40, 80))].tolist() == [20, 40, 80]
-    assert list(range(8))[scaling.upper_half(tuple(range(8)))] == [4, 5, 6, 7]
-
-
 def test_parts_are_chosen_by_number_and_a_failure_is_a_miss(monkeypatch):
     import run
 
