@@ -273,7 +273,6 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     fb.networks.make: dict(name="ring", n_agents=(6, count(2, 20_000))),
     fb.data.classification: dict(name="digits", components=(None, count())),
     fb.data.into_unit: dict(features=(np.ones((2, 2)), rows), theta=(np.ones(2), array(1))),
-    fb.data.lasso: dict(features=(EYE, rows), labels=(EYE[0], array(1))),
     fb.data.movielens: dict(n_users=(3, count()), n_items=(3, count()), n_active=(3, count())),
     fb.data.mslr_arms: dict(n_arms=(3, count(2))),
     fb.data.table: dict(

@@ -58,7 +58,7 @@ def harmless(monkeypatch, tmp_path):
     audited_arms = importlib.import_module("fedbandit_jax.audits.arms")
     monkeypatch.setattr(audited_arms, "CDPSE", type("Reached", (), {"law": reached}))
     for loader, name in dict(
-        classification="require", datasets="_minimise", movielens="_read", mslr="_parse", examples="_frame"
+        classification="require", datasets="require", movielens="_read", mslr="_parse", examples="_frame"
     ).items():
         monkeypatch.setattr(importlib.import_module(f"fedbandit_jax.data.{loader}"), name, reached)
     yield

@@ -61,7 +61,7 @@ def test_the_table_leaves_nothing_out():
     assert {algo.aggregate for algo in algos if isinstance(algo, A.Federated)} == set(P.AGGREGATES)
     assert set(ex.WORLDS) == set(fb.envs.ENVIRONMENTS) | set(fb.envs.WRAPPERS)
     loaders = {name for name, one in vars(fb.data).items() if callable(one) and not isinstance(one, type)}
-    assert set(ex.DATA) == loaders - {"lasso", "into_unit"}  # which load nothing
+    assert set(ex.DATA) == loaders - {"into_unit"}  # which loads nothing
     assert set(FAMILIES) == {row.audit for row in ex.EXAMPLES.values()} - {""}
 
 

@@ -8,7 +8,6 @@ from fedbandit_jax.data.classification import classification as classification
 from fedbandit_jax.data.datasets import Community as Community
 from fedbandit_jax.data.datasets import Queries as Queries
 from fedbandit_jax.data.datasets import into_unit as into_unit
-from fedbandit_jax.data.datasets import lasso as lasso
 from fedbandit_jax.data.examples import EXAMPLES as EXAMPLES
 from fedbandit_jax.data.examples import films as films
 from fedbandit_jax.data.examples import insteval as insteval

@@ -83,7 +83,7 @@ def replay(
         features: finite feature vectors; private algorithms require Euclidean norms <= 1, and centred rewards a
             non-zero constant column.
         query_sizes: numbers of rows of the queries, positive integers that sum to N.
-        theta: parameter of the mean reward, for instance `fb.data.lasso` of real labels.
+        theta: parameter of the mean reward, for instance fitted to real labels.
         n_agents: number M <= Q of silos.
         rewards, noise_std, shape: as in `sphere`; with "bernoulli" every mean must be in [0, 1].
 

@@ -4,6 +4,7 @@ from helpers import refused
 from sklearn import datasets
 
 import fedbandit_jax as fb
+from fedbandit_jax.data.datasets import lasso
 
 SIZES = {  # n, K, d, and a share of right answers, of which guesses have 0.1 and 0.63
     "digits": (1797, 10, 51, 0.7),
@@ -42,6 +43,22 @@ def test_the_affine_map_keeps_the_order_of_the_arms():
     np.testing.assert_allclose(after, slope * (before - before.min()), atol=1e-6)
     assert slope > 0
     assert np.linalg.norm(mapped) <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("scales", [np.ones(15), 10.0 ** np.arange(-3, 10)])
+def test_the_lasso_is_optimal(scales):
+    """Columns may have very different sizes: |grad_j| <= penalty, and = where w_j is not 0."""
+    rng, d, penalty = np.random.default_rng(0), len(scales), 0.05
+    z = rng.normal(size=(400, 3)) @ rng.normal(size=(3, d)) + rng.normal(size=(400, d))
+    x = (z * scales).astype(np.float32)
+    y = z @ np.where(np.arange(d) % 3 == 0, 1.0, 0.0) + 0.5 * rng.normal(size=400) + 0.3
+    w = lasso(x, y, penalty=penalty).astype(float)
+    x, active = x.astype(float), w != 0
+    assert 0 < active.sum() < d
+    gradient = x.T @ (x @ w - y) / len(y)
+    size = np.sqrt((x**2).mean(0))
+    assert (np.abs(gradient + penalty * np.sign(w)) / size)[active].max() < 1e-5
+    assert ((np.abs(gradient) - penalty) / size)[~active].max() < 1e-5
 
 
 def test_settings_that_do_not_suit_the_data_are_refused():
