@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from command_line import COLUMNS, SWEEP, choices, commands, refuses, write_log
+from handmade import made
 
 import fedbandit_jax as fb
 from fedbandit_jax import audits, cli, privacy
@@ -183,10 +184,8 @@ def run(words, folder, **environment):
 
 
 def test_letters_that_a_console_has_not(tmp_path):
-    rows = [f"{silo},{arm},{i % 2},{i}" for i in range(4) for silo in "xy" for arm in "ab"]
-    (tmp_path / "log.csv").write_text("\n".join(["silo,arm,reward,Łódź", *rows]), encoding="utf-8")
-    words = "data log.csv --silo silo --arm arm --reward reward --features Łódź --details"
-    done = run(words, tmp_path, PYTHONIOENCODING="cp1252")
+    made(labels=["plain", "Łódź"]).save(tmp_path / "run")
+    done = run("show run.npz", tmp_path, PYTHONIOENCODING="cp1252")
     assert (done.returncode, done.stderr) == (0, b"")
     assert rb"\u0141" in done.stdout
 

@@ -60,13 +60,13 @@ def test_a_figure_is_listed_run_and_compared(clone, capsys):
 
 
 def test_another_draw_of_the_same_law_agrees_and_another_law_does_not():
-    """Of 200 figures of 20 points with 8 seeds at most a few differ anywhere; a shift of three deviations is seen."""
+    """Of 100 figures of 20 points with 8 seeds at most a few differ anywhere; a shift of three deviations is seen."""
     means = range(20)
-    wrong = [bool(reproduce.compared(table(means, 2 * i), table(means, 2 * i + 1))[0]) for i in range(200)]
-    assert sum(wrong) <= 8  # 2 expected
+    wrong = [bool(reproduce.compared(table(means, 2 * i), table(means, 2 * i + 1))[0]) for i in range(100)]
+    assert sum(wrong) <= 4  # 1 expected
     shifted = [*range(19), 23]
-    seen = [reproduce.compared(table(means, 2 * i), table(shifted, 2 * i + 1))[0] for i in range(50)]
-    assert sum(one == [("a", "tree", "19")] for one in seen) >= 45
+    seen = [reproduce.compared(table(means, 2 * i), table(shifted, 2 * i + 1))[0] for i in range(20)]
+    assert sum(one == [("a", "tree", "19")] for one in seen) >= 18
     alone = {("a", "b", "1"): np.array([1.0])}
     assert not reproduce.compared(alone, {("a", "b", "1"): np.array([1.0001])})[0]
     assert reproduce.compared(alone, {("a", "b", "1"): np.array([1.01])})[0]

@@ -145,48 +145,39 @@ class Table(NamedTuple):
         return found + self.plus
 
 
-def tabled(values, plus, n_agents):
-    """What chooses among arms whose index is in a table."""
-    own = Table(jnp.asarray(values, jnp.float32)[:, None], jnp.float32(plus))
-    draw, mean = (lambda shared, arm, agent: (arm + 0 * agent,)), (lambda shared, x: x[0] * jnp.float32(1))
-    return choose(draw, mean, (), own, len(values), jnp.arange(n_agents, dtype=jnp.uint32))
+def numbered(shared, arm, agent):
+    return (arm + 0 * agent,)
 
 
-@pytest.mark.parametrize(
-    ("values", "arm"),
-    [
-        ([0] * 40 + [5] + [0] * 20 + [5], 40),  # ties in different tiles and rows
-        ([1, -np.inf, np.inf, np.inf], 2),
-        ([1, np.nan, 2], NOWHERE),
-        ([np.nan] + [1] * 40, NOWHERE),
-    ],
-)
+def number(shared, x):
+    return x[0] * jnp.float32(1)
+
+
+TIED = [0] * 40 + [5] + [0] * 20 + [5]  # in different tiles and rows
+TABLES = [(TIED, 40), ([1, -np.inf, np.inf, np.inf], 2), ([1, np.nan, 2], NOWHERE), ([np.nan] + [1] * 40, NOWHERE)]
+
+
+@pytest.mark.parametrize(("values", "arm"), TABLES)
 def test_ties_and_what_is_no_number(values, arm):
-    """The first of equal arms; an arm that does not exist if any index is NaN, as `ridge.first_argmax`."""
-    found = tabled(values, 0, 2)
-    assert found[0].tolist() == [arm] * 2
-    assert found[1].tolist() == [len(values) - 1] * 2
+    """The first of equal arms; none for an agent who has an index that is NaN, as `ridge.first_argmax`."""
+    index = jnp.full((len(TIED), 1), -1.0).at[: len(values), 0].set(jnp.array(values))
+    own = Table(index, jnp.zeros(FEW + 1).at[FEW].set(jnp.nan))
+    arms, means = choose(numbered, number, (), own, len(TIED), jnp.arange(FEW + 1, dtype=jnp.uint32))
+    assert arms.tolist() == [arm] * FEW + [NOWHERE]
+    assert means.tolist() == [len(TIED) - 1] * (FEW + 1)
 
 
-def test_only_agents_whose_index_is_nan_choose_nothing():
-    """One number per agent in `own`, or one for all."""
-    arms, _ = tabled([1, 2, 0], jnp.zeros(FEW + 1).at[FEW].set(jnp.nan), FEW + 1)
-    assert arms.tolist() == [1] * FEW + [NOWHERE]
-    arms, _ = tabled([1, 2, 0], jnp.array([jnp.nan]), FEW + 1)
-    assert arms.tolist() == [NOWHERE] * (FEW + 1)
+def lost(shared, x):
+    """The mean, but for one that is not a number."""
+    found = mean(shared, x)
+    return jnp.where(jnp.abs(found - shared[2]) < 1e-6, jnp.nan, found)
 
 
 def test_a_mean_that_is_not_a_number_is_told():
     """A later arm does not cover it up, though the largest of PTX would drop it."""
     shared, own, agents = known(3, 1)
-
     n_arms = 2 * TILE // FEW + 1
-    expected = np.asarray(mean(shared, draw(shared, jnp.arange(n_arms, dtype=jnp.uint32)[:, None], agents[None])))
+    expected = mean(shared, draw(shared, jnp.arange(n_arms, dtype=jnp.uint32)[:, None], agents[None]))
     for arm in (0, n_arms - 1):
-
-        def lost(shared, x, gone=expected[arm, 1]):
-            found = mean(shared, x)
-            return jnp.where(jnp.abs(found - gone) < 1e-6, jnp.nan, found)
-
-        found = choose(draw, lost, shared, own, n_arms, agents)[1]
+        found = choose(draw, lost, (*shared, expected[arm, 1]), own, n_arms, agents)[1]
         np.testing.assert_array_equal(np.isnan(found), [False, True, False])

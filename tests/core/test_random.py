@@ -175,14 +175,12 @@ def test_one_best_arm_is_played(cpu, monkeypatch):
     np.testing.assert_array_equal(jax.jit(lambda *x: lots.best(*x))(jax.random.key(1), scores), expected)
 
 
-@pytest.mark.parametrize("n_arms", [1, 2, 3, 255, 256, 257, 2**15, 2**15 + 1])
+@pytest.mark.parametrize("n_arms", [1, 2, 256, 257, 2**15, 2**15 + 1])
 def test_ties_are_seen_at_every_size(n_arms):
     """One best arm at each end, two neighbours, and all arms: counts and indices share a word of 32 bits."""
     scores = np.full((n_arms, 4), -1.0, np.float32)
-    scores[0, 0] = scores[-1, 1] = 0
-    scores[-2:, 2] = 0
-    scores[:, 3] = 0
-    keys = jax.random.split(jax.random.key(2), 40)
+    scores[0, 0] = scores[-1, 1] = scores[-2:, 2] = scores[:, 3] = 0
+    keys = jax.random.split(jax.random.key(2), 20)
     arms = np.asarray(jax.jit(jax.vmap(lambda key: lots.best(key, jnp.asarray(scores))))(keys))
     assert set(arms[:, 0]) == {0}
     assert set(arms[:, 1]) == {n_arms - 1}

@@ -25,9 +25,8 @@ class Seen(NamedTuple):
     found: fb.Feedback  # of `ARM`
 
 
-def seen(env, rounds, n=1):
-    """What happens in `rounds`, which follow each other."""
-
+@jax.jit
+def played(env, rounds, keys):
     def one(key):
         def step(world, t):
             key_t = jax.random.fold_in(key, t)
@@ -35,9 +34,15 @@ def seen(env, rounds, n=1):
             found = env.pull(key_t, world, offered, jnp.full(env.spec.n_agents, ARM, jnp.int32))
             return world, Seen(offered, world, found)
 
-        return jax.lax.scan(step, env.init(jax.random.fold_in(key, 2**30)), jnp.asarray(rounds))[1]
+        return jax.lax.scan(step, env.init(jax.random.fold_in(key, 2**30)), rounds)[1]
 
-    return jax.tree.map(np.asarray, jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(1), n)))
+    return jax.vmap(one)(keys)
+
+
+def seen(env, rounds, n=1):
+    """What happens in `rounds`, which follow each other."""
+    found = played(env, jnp.asarray(rounds, jnp.int32), jax.random.split(jax.random.key(1), n))
+    return jax.tree.map(np.asarray, found)
 
 
 def near(found, expected, std, n):

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from handmade import PLAIN, PRIVATE, PROVED, WORLD, grid, made, proved, swept
-from helpers import One, deep, refused, sweep
+from helpers import deep, refused
 
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import no_privacy
@@ -244,29 +244,20 @@ def test_an_algorithm_keeps_its_colour_in_every_figure():
 
 @pytest.mark.parametrize(("kind", "more"), FIGURES)
 def test_names_and_colours_of_your_own(kind, more):
-    """Of one label; the other keeps its own."""
+    """Of one label; the other keeps its own. Those of an algorithm are for all of its lines."""
     gauge = {"clusters": np.ones((2, 3, 2))}
-    result = dataclasses.replace(swept({"a": ({"algorithm": "a", "epsilon": 1}, 1.0), "b": 2.0}), gauges=gauge)
-    ax = drawn(kind, result, *more, names={"a": "mine"}, colours={"a": "#123456"})
-    assert colours_of(ax) == {"mine": "#123456", "b": fb.plotting.styles(result)["b"].colour}
-    for wrong in (
-        dict(colours={"c": "red"}),
-        dict(colours={"a": "no colour"}),
-        dict(names={"c": "x"}),
-        dict(names={"a": 3}),
-    ):
-        with refused(*wrong):
-            drawn(kind, result, *more, **wrong)
-
-
-@pytest.mark.parametrize(("kind", "more"), FIGURES)
-def test_names_and_colours_of_an_algorithm(kind, more):
-    """They are for all of its lines, and the other parameters stay in the names."""
+    one = dataclasses.replace(swept({"a": ({"algorithm": "a", "epsilon": 1}, 1.0), "b": 2.0}), gauges=gauge)
     points = {f"a(n_agents={m})": ({"algorithm": "a", "epsilon": 1, "n_agents": m}, m) for m in (3, 4)}
     worlds = {label: WORLD | {"n_agents": place["n_agents"]} for label, (place, _) in points.items()}
-    result = dataclasses.replace(swept(points, environments=worlds), gauges={"clusters": np.ones((2, 3, 2))})
-    ax = drawn(kind, result, *more, names={"a": "mine"}, colours={"a": "#123456"})
-    assert colours_of(ax) == {"mine, M = 3": "#123456", "mine, M = 4": "#123456"}
+    both = dataclasses.replace(swept(points, environments=worlds), gauges=gauge)
+    for result, expected in (
+        (one, {"mine": "#123456", "b": fb.plotting.styles(one)["b"].colour}),
+        (both, {"mine, M = 3": "#123456", "mine, M = 4": "#123456"}),
+    ):
+        assert colours_of(drawn(kind, result, *more, names={"a": "mine"}, colours={"a": "#123456"})) == expected
+    for wrong in (dict(colours={"c": "red"}), dict(colours={"a": "#12"}), dict(names={"c": "x"}), dict(names={"a": 3})):
+        with refused(*wrong):
+            drawn(kind, one, *more, **wrong)
 
 
 LONG = "Private-FedLinUCB with a name that goes on and on, as names of variants of algorithms in long sweeps do, (x)"
@@ -363,7 +354,10 @@ def test_a_notebook_shows_what_print_does():
 
 
 def test_an_algorithm_of_one_s_own_is_neither_called_not_private_nor_free():
-    result = sweep({"mine": One(), "other": PLAIN})
+    foreign = dataclasses.replace(no_privacy("its author says so"), user_defined=("One",))
+    result = swept({"mine": 1.0, "other": 1.0}, certificates={"mine": foreign, "other": PUBLIC})
+    bits = result.communication["bits"] * np.array([0, 1])[:, None, None]
+    result = dataclasses.replace(result, communication=result.communication | {"bits": bits})
     assert legend(fb.plotting.regret(result).axes[0]) == ["mine: no privacy claim", "other: not private"]
     ax = drawn("against", result, "communication_bits")
     assert [line.get_label() for line in ax.lines if len(line.get_xdata()) == 2] == ["mine: no privacy claim"]
