@@ -1,84 +1,17 @@
-"""Private multi-armed bandits beyond the papers: exact radii, least regret, best arms, heavy tails, corrupted users."""
+"""Private multi-armed bandits beyond the papers: least regret, best arms, heavy tails, corrupted users."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from curves import Curve, against, along, final, panels, pick
+from curves import Curve, final, panels, pick
 from drawing import LOGS, Experiment, Panel, Picture, dressed
 from options import Size
-from scipy.optimize import brentq
 from scipy.stats import binomtest
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos import CDPSE, RRSE, TruncatedSE
-
-ARMS_EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0)
-NAMES: dict[str, Any] = {kind.title: kind for kind in (fb.algos.DistDPSE, fb.algos.DistRDPSE, fb.algos.DistCDPSE)}
-SE, PURE = "SE", "Dist-DP-SE"
-RADII = {"theory": "printed", "exact": "exact"}
-MARKERS = dict(zip(NAMES, "os^"))
-PALE = dict(zip((SE, *NAMES), ("#999999", "#F0A868", "#7FCFB3", "#E3B9D1")))  # printed radii
-TITLES = "the paper's ε: pure, Rényi or concentrated DP", "equal privacy: (ε, $10^{-6}$)-DP"
-
-
-def private(name: str, epsilon: float, radius: str = "exact") -> fb.Algorithm:
-    return NAMES[name](epsilon, radius=radius, delta=1e-6, name=f"{name}, {RADII[radius]} radius")
-
-
-def of_equal_privacy(name: str, epsilon: float, env: fb.Environment, horizon: int) -> fb.Algorithm:
-    """Returns an algorithm whose own epsilon makes it (epsilon, 10^-6)-DP; under pure DP the two are the same."""
-
-    def excess(own: float) -> float:
-        return (private(name, own).certificate(env.spec, horizon).epsilon_exact or 0) - epsilon
-
-    return private(name, epsilon if name == PURE else brentq(excess, epsilon / 30, epsilon))  # pyright: ignore
-
-
-def arms(options: Size) -> list[Curve]:
-    """Goes beyond Chowdhury & Zhou (2023): confidence radii from the exact law of the noise, and equal guarantees.
-
-    (a) Regret against the paper's epsilon, which is a different promise under pure, Renyi and concentrated DP, with the
-    radius as printed and with that from the exact law of the same noise. (b) The same, each with just the noise that it
-    needs for (epsilon, delta)-DP, delta = 10^-6 = 1/T. chowdhury2023_delta has other delta.
-    """
-    run, env = options.ends(20_000, 10**6, 10**6, seeds=(2, 20, 20)), fb.envs.arms(10, instance="easy")
-    horizon, epsilons = run["horizon"], ARMS_EPSILONS[:: options.pick(5, 1, 1)]
-    plain = [fb.algos.SE(radius=radius, name=f"SE, {word} radius") for radius, word in RADII.items()]
-    printed = [private(name, 1.0, radius) for radius in RADII for name in NAMES]
-    across = options.sweep(env, [*plain, *printed], grid={"epsilon": epsilons}, **run)
-    equal = {f"{name} {e}": of_equal_privacy(name, e, env, horizon) for name in NAMES for e in epsilons}
-    fair = options.sweep(env, {SE: plain[1], **equal}, **run)
-    curves = []
-    for one in against(across, "epsilon", f"{TITLES[0]}; T = {horizon:,}"):
-        curves.append(one.but(style=PALE[of(one)]) if "printed" in one.label else one)
-    title = f"equal privacy: (ε, 1e-06)-DP, exact radius; T = {horizon:,}"
-    for name in (SE, *NAMES):
-        ones = [fair[SE if name == SE else f"{name} {epsilon}"] for epsilon in epsilons]
-        x = epsilons if name == SE else [one.certificate.epsilon_exact for one in ones]
-        curves.append(along(title, f"{name}, exact radius", x, ones, fb.plotting.colour(ones[0])))
-    return curves
-
-
-def of(one: Curve) -> str:
-    """Returns the algorithm of a curve, without its radius."""
-    return one.label.partition(",")[0]
-
-
-def draw_arms(curves: list[Curve]) -> Picture:
-    both, shown = [pick(curves, panel) for panel in panels(curves)], []
-    for title, ones in zip(TITLES, both):
-        ones = sorted(ones, key=lambda one: (SE, *NAMES).index(of(one)))
-        ones = [one.but(style=f"{one.style} {MARKERS.get(of(one), '')}") for one in ones]
-        shown.append(Panel(ones, title, "ε", spread=0.02, xticks=ARMS_EPSILONS, **LOGS))
-        shown[-1].open = lambda one: "printed" in one.label
-    setting = f"""10 easy arms and T = 1,000,000. Mean of {curves[0].n_seeds} instances ± one standard error (SE:
-        the band). All private curves are certified, and SE is not private"""
-    return Picture(
-        shown, "At equal privacy Dist-DP-SE has the least regret", setting, ylabel="regret at T", grid=dict(sharey=True)
-    )
-
 
 INSTANCES = {"5 arms": (0.75, 0.625, 0.5, 0.375, 0.25), "10 close arms": (0.55, *[0.45] * 9)}
 EPSILONS, HORIZONS = (0.1, 0.3, 1.0, 3.0, 10.0), (10**6, 10**7)
@@ -313,7 +246,6 @@ def draw_robust_arms(curves: list[Curve]) -> Picture:
 
 
 FIGURES = {
-    "beyond_arms": Experiment(arms, draw_arms),
     "optimal_arms": Experiment(optimal_arms, draw_optimal_arms),
     "private_thompson": Experiment(private_thompson, draw_private_thompson),
     "best_arm": Experiment(best_arm, draw_best_arm),
