@@ -176,17 +176,14 @@ def exponent(curve: Curve, kept: slice = slice(None)) -> tuple[float, float]:
 
     The fit is to the logarithms of means, as the mean of logarithms is pulled down by seeds that differ much.
     """
-    x, y = np.log(curve.x[kept]), curve.y[kept]
-
-    def fit(values: np.ndarray) -> float:
-        return float(np.polyfit(x, np.log(values.mean(1)), 1)[0])
-
-    whole, n = fit(y), curve.n_seeds
+    y, n = curve.y[kept], curve.n_seeds
+    total = y.sum(1, keepdims=True)
+    means = np.hstack([total / n, (total - y) / (n - 1)]) if n > 1 else total  # of all seeds, and without each
+    whole, *without = np.polyfit(np.log(curve.x[kept]), np.log(means), 1)[0]
     if n == 1:
-        return whole, float("nan")
-    without = np.array([fit(np.delete(y, seed, 1)) for seed in range(n)])
-    error = np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum())
-    return whole, float(stats.t.ppf(0.975, n - 1) * error)
+        return float(whole), float("nan")
+    error = np.sqrt((n - 1) * np.var(without))
+    return float(whole), float(stats.t.ppf(0.975, n - 1) * error)
 
 
 def quotient(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:

@@ -134,6 +134,18 @@ ELSEWHERE = {  # how many numbers "a ± b" of a page are in no picture of it: di
     "schedules-and-networks.md": 12,  # 9 in `test_schedules_are_compared_on_other_seeds`
     "your-data.md": 3,
 }
+RATIOS = {  # picture of Chowdhury & Zhou (2023) -> pairs of labels whose ratio of regrets at T its page quotes
+    "fig2_theory": ("Dist-DP-SE/DP-SE", "Dist-RDP-SE (s=10)/Dist-DP-SE", "Dist-RDP-SE (s=100)/Dist-RDP-SE (s=10)"),
+    "fig3_theory": ("Dist-DP-SE/DP-SE", "Dist-RDP-SE (s=10)/Dist-DP-SE", "Dist-RDP-SE (s=100)/Dist-RDP-SE (s=10)"),
+    "fig2_exact": ("Dist-DP-SE/DP-SE", "Dist-RDP-SE (s=10)/Dist-DP-SE"),
+    "fig3_exact": ("Dist-DP-SE/DP-SE",),
+    "fig2_authors": ("Dist-DP-SE/DP-SE",),
+    "fig3_authors": ("Dist-DP-SE/DP-SE",),
+    "mslr_theory": ("Dist-DP-SE/DP-SE",),
+    "fig4_theory": ("Dist-DP-SE/CDP-SE", "Dist-RDP-SE (s=10)/Dist-DP-SE", "Dist-CDP-SE (s=10)/Dist-RDP-SE (s=10)"),
+    "fig4_exact": ("Dist-CDP-SE (s=10)/Dist-RDP-SE (s=10)",),
+    "shuffle_theory": ("Shuffle-DP-SE/Dist-DP-SE",),
+}
 
 
 NUMBERS = re.compile(r"(-?\d[\d,]*(?:\.\d+)?) ± (\d+(?:,\d{3})*(?:\.\d+)?)")
@@ -149,9 +161,9 @@ def points(curves, picture):
     return [pair for one in kept(curves, picture) for pair in zip(one.mean, one.error)]
 
 
-def is_rounded(words, value):
-    """Whether a value, rounded to as many digits as the words have, is what they say."""
-    return abs(float(words.replace(",", "")) - value) <= 0.5001 * 10.0 ** -len(words.partition(".")[2])
+def is_rounded(words, values):
+    """Whether values, rounded to as many digits as the words have, are what they say."""
+    return abs(float(words.replace(",", "")) - values) <= 0.5001 * 10.0 ** -len(words.partition(".")[2])
 
 
 @functools.cache
@@ -207,8 +219,8 @@ def test_numbers_of_a_page_are_in_its_pictures(curves, page):
     there = {name for name in pictures if (FIGURES / f"{name}.csv").exists()} - {"audits"}
     lost = NUMBERS.findall(text)
     for found in (points, compared, powers):
-        pairs = [pair for name in there if lost for pair in found(curves, name)]
-        lost = [pair for pair in lost if not any(is_rounded(pair[0], m) and is_rounded(pair[1], e) for m, e in pairs)]
+        means, errors = np.array([pair for name in there if lost for pair in found(curves, name)]).reshape(-1, 2).T
+        lost = [(m, e) for m, e in lost if not (is_rounded(m, means) & is_rounded(e, errors)).any()]
     assert len(lost) == ELSEWHERE.get(page.name, 0), lost
 
 
@@ -265,6 +277,17 @@ def test_summaries_have_the_numbers_of_what_they_sum_up(curves):
     beyond = " ".join((PAGES.parent / "beyond.md").read_text().split())
     assert f"factor of {gains.min():.1f} to {gains.max():.1f}" in beyond
     assert "in {} of 400 instances, and exact elimination in {}".format(*lost) in beyond
+
+
+def test_ratios_are_those_of_the_picture(curves):
+    """Panel after panel, as "1.23 ± 0.04, ..."."""
+    for picture, pair in ((picture, pair) for picture, pairs in RATIOS.items() for pair in pairs):
+        ends = {(each.panel, each.label): each.y[-1] for each in kept(curves, f"chowdhury2023_{picture}")}
+        one, other = pair.split("/")
+        panels = [panel for panel, label in ends if label == one and panel != "bits"]
+        found = [curves.quotient(ends[panel, one], ends[panel, other]) for panel in panels]
+        shown = ", ".join(f"{value:.2f} ± {error:.2f}" for value, error in found)
+        assert shown in page("chowdhury2023")
 
 
 def test_ratios_of_renyi_dp_and_of_users_who_return(curves):

@@ -140,7 +140,7 @@ def test_where_silos_lie_the_server_takes_a_median_of_messages_it_sees():
     assert {one.label for one in found if "no single messages" in one.excluded} == {"secagg"}
     assert {(one.algo.privacy.trust, one.certificate.claim) for one in ran} == {("silo_local", "certified")}
     assert {one.algo.aggregate for one in ran} == rules
-    assert {one.algo.liars.among(5) for one in ran} == {(0,)}
+    assert {one.algo.liars for one in ran} == {fb.privacy.Liars(0.2, "collude")}
     assert all(one.algo.aggregate in one.label.split(", ")[1] for one in ran)
     public = without_privacy(asked, ran)  # the same play, so that what privacy costs is what noise does
     assert [(one.algo.aggregate, one.algo.policy, one.algo.schedule) for one in public] == [
