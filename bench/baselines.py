@@ -11,6 +11,7 @@ Letters: M agents, K arms, d features, B rounds in a batch, T rounds, S seeds.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -61,29 +62,45 @@ def problem(
 def numpy_loop(p: Problem, seed: int) -> np.ndarray:
     """Plays by a Python loop over rounds and agents, in NumPy and float64; returns the regret per round, (T,)."""
     rng = np.random.default_rng(seed)
-    m, d = p.n_agents, p.dim
-    theta_star = _features(rng, (), d)
-    contexts = _features(rng, (m, p.n_arms), d) if p.fixed else None
-    gram, bias = p.regularization * np.eye(d), np.zeros(d)
-    inverses, biases = [np.linalg.inv(gram)] * m, [bias] * m
-    regret = np.zeros(len(p.beta))
-    for t, beta in enumerate(p.beta):
-        for i in range(m):
-            phi = _features(rng, (p.n_arms,), d) if contexts is None else contexts[i]
-            inverse = inverses[i]
+    theta_star = _features(rng, (), p.dim)
+    fixed = _features(rng, (p.n_agents, p.n_arms), p.dim) if p.fixed else None
+
+    def offered(i: int) -> np.ndarray:
+        return _features(rng, (p.n_arms,), p.dim) if fixed is None else fixed[i]
+
+    return loop(rng, offered, theta_star, p.beta, p.n_agents, p.batch, p.noise_std, p.regularization)
+
+
+def loop(
+    rng: np.random.Generator,
+    offered: Callable[[int], np.ndarray],
+    theta_star: np.ndarray,
+    beta: np.ndarray,
+    n_agents: int,
+    batch: int,
+    noise_std: float,
+    regularization: float,
+) -> np.ndarray:
+    """Plays what is offered to agent i, (K, d), with the precision of theta*; returns the regret per round, (T,)."""
+    dtype, d = theta_star.dtype, len(theta_star)
+    gram, bias = dtype.type(regularization) * np.eye(d, dtype=dtype), np.zeros(d, dtype)
+    inverses, biases = [np.linalg.inv(gram)] * n_agents, [bias] * n_agents
+    regret = np.zeros(len(beta))
+    for t, width in enumerate(beta):
+        for i in range(n_agents):
+            phi, inverse = offered(i), inverses[i]
             width_sq = np.einsum("kd,kd->k", phi @ inverse, phi)
-            x = phi[np.argmax(phi @ (inverse @ biases[i]) + beta * np.sqrt(width_sq))]
-            means = phi @ theta_star
+            x = phi[np.argmax(phi @ (inverse @ biases[i]) + width * np.sqrt(width_sq))]
             mean = x @ theta_star
-            regret[t] += means.max() - mean
-            y = mean + p.noise_std * rng.standard_normal()
+            regret[t] += (phi @ theta_star).max() - mean
+            y = mean + dtype.type(noise_std) * rng.standard_normal(dtype=dtype)
             image = inverse @ x
             inverses[i] = inverse - np.outer(image, image) / (1 + x @ image)
             biases[i] = biases[i] + x * y
             gram += np.outer(x, x)
             bias = bias + x * y
-        if (t + 1) % p.batch == 0:
-            inverses, biases = [np.linalg.inv(gram)] * m, [bias] * m
+        if (t + 1) % batch == 0:
+            inverses, biases = [np.linalg.inv(gram)] * n_agents, [bias] * n_agents
     return regret
 
 

@@ -48,7 +48,8 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 from gpu_modes import Mode, modes
-from gpu_page import PAGE, page, ratios, shown, verdicts
+from gpu_page import PAGE, page, ratios, shown
+from measure import verdicts
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import ridge
@@ -437,7 +438,7 @@ def main(
     if json:
         print(json_format.dumps({"rows": rows, "ratios": found}, indent=1))
         return
-    print("", *verdicts(found), sep="\n")
+    print("", verdicts(found), sep="\n")
     if device == "gpu" and not smoke:
         PAGE.write_text(page(rows, found, time.strftime("%Y-%m-%d")))
 

@@ -164,7 +164,7 @@ def output(title: str, rows: Sequence[Row], ratios: Mapping[str, Row], *, json: 
 def report(title: str, rows: Sequence[Row], ratios: Mapping[str, Row]) -> str:
     """The title, the machine, tables and ratios, for a reader."""
     found = ", ".join(f"{name} {value}" for name, value in machine().items())
-    return "\n\n".join(part for part in (f"{title}\n{found}", *tables(rows), _verdicts(ratios)) if part)
+    return "\n\n".join(part for part in (f"{title}\n{found}", *tables(rows), verdicts(ratios)) if part)
 
 
 def tables(rows: Sequence[Row]) -> list[str]:
@@ -203,7 +203,7 @@ def _digits(value: float) -> int:
     return int(np.floor(np.log10(abs(value)))) if value else 0
 
 
-def _verdicts(ratios: Mapping[str, Row]) -> str:
+def verdicts(ratios: Mapping[str, Row]) -> str:
     """Returns the ratios as lines: value, target, whether it is met, and the cause of a miss if one is known."""
     width = max(map(len, ratios), default=0)
     lines = []

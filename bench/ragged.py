@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
+import baselines
 import jax
 import jax.numpy as jnp
 import measure
@@ -60,32 +61,17 @@ def make_table(plan: Plan) -> Table:
 
 def numpy_loop(plan: Plan, table: Table, env: fb.Environment, seed: int) -> float:
     """Plays federated LinUCB on the rows that exist; returns the regret of a run."""
-    bound: Any = fb.algos.fed_lin_ucb(schedule=plan.batch).bind(env.spec, plan.horizon)
-    widths = np.asarray(bound.policy.width(jnp.arange(plan.horizon)), np.float32)
-    rng, (m, d) = np.random.default_rng(seed), (plan.n_agents, plan.dim)
-    ends = np.cumsum(table.sizes)
-    blocks = np.arange(m + 1) * plan.n_queries // m
-    gram, bias = np.float32(bound.policy.regularization) * np.eye(d, dtype=np.float32), np.zeros(d, np.float32)
-    inverses, biases = [np.linalg.inv(gram)] * m, [bias] * m
-    regret = 0.0
-    for t, width in enumerate(widths):
-        for i in range(m):
-            query = rng.integers(blocks[i], blocks[i + 1])
-            rows = table.features[ends[query] - table.sizes[query] : ends[query]]
-            inverse = inverses[i]
-            width_sq = np.einsum("kd,kd->k", rows @ inverse, rows)
-            x = rows[np.argmax(rows @ (inverse @ biases[i]) + width * np.sqrt(width_sq))]
-            means, mean = rows @ table.theta, x @ table.theta
-            regret += means.max() - mean
-            y = mean + np.float32(0.5) * rng.standard_normal(dtype=np.float32)
-            image = inverse @ x
-            inverses[i] = inverse - np.outer(image, image) / (1 + x @ image)
-            biases[i] = biases[i] + x * y
-            gram += np.outer(x, x)
-            bias = bias + x * y
-        if (t + 1) % plan.batch == 0:
-            inverses, biases = [np.linalg.inv(gram)] * m, [bias] * m
-    return regret
+    policy: Any = fb.algos.fed_lin_ucb(schedule=plan.batch).bind(env.spec, plan.horizon).policy
+    beta = np.asarray(policy.width(jnp.arange(plan.horizon)), np.float32)
+    rng, ends = np.random.default_rng(seed), np.cumsum(table.sizes)
+    blocks = np.arange(plan.n_agents + 1) * plan.n_queries // plan.n_agents
+
+    def offered(i: int) -> np.ndarray:
+        query = rng.integers(blocks[i], blocks[i + 1])
+        return table.features[ends[query] - table.sizes[query] : ends[query]]
+
+    constants = plan.n_agents, plan.batch, 0.5, float(policy.regularization)
+    return baselines.loop(rng, offered, table.theta, beta, *constants).sum()
 
 
 def compare(plan: Plan, *, judged: bool) -> tuple[list[Row], dict[str, Row]]:
