@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 
 from fedbandit_jax.core import struct
 from fedbandit_jax.core.programs import call, in_words, numeric, side_effect
+from fedbandit_jax.core.validate import BadArgument, BadType, BadValue
 from fedbandit_jax.privacy.budget import MAX_NORM, sensitivity_sq
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.packing import pack, unpack
@@ -83,36 +84,38 @@ class BoundStatistic:
         """Whether one user moves a sum by at most the sensitivity, because contributions have bounds."""
         return self.bounds.enforced or (isinstance(self.rule, Linear) and self.unit_rewards and self.rule.in_unit)
 
-    def objection(self) -> str:
-        """Returns the objection to any proof for this statistic, or ""."""
+    def objection(self) -> BadArgument | None:
+        """Returns the error by which any proof for this statistic is refused, or None."""
         own, one = not struct.is_sealed(self.rule), self.bounds
         if own and (found := self.leak()):
             return found
         if not (one.weighted and one.enforced if own else one == Bounds.of(self.rule)):
-            return f"{one} are not the bounds of {self.rule!r}"
+            return BadValue("bounds", f"must be those of {self.rule!r}", one)
         weight, response, scale = one.weight, one.response, one.gram_scale
         if not (0 < weight <= 1 and 0 <= response <= 1):
-            return f"bounds of a statistic must be in [0, 1], got W = {weight} and V = {response}"
+            return BadValue("bounds", "of a statistic must be in [0, 1]", one, got=f"W = {weight} and V = {response}")
         if not 0 < scale <= 1 / weight:
-            return f"gram_scale must be in (0, {1 / weight:g}], got {scale}"
-        return ""
+            return BadValue("gram_scale", f"must be in (0, {1 / weight:g}]", scale)
+        return None
 
-    def leak(self) -> str:
-        """Returns the defect of a user-defined rule: a missing method, a wrong result or a side effect; or ""."""
+    def leak(self) -> BadType | None:
+        """Returns the error for a user-defined rule that lacks a method, returns no numbers or has a side effect."""
         rule, name = self.rule, type(self.rule).__name__
         if type(rule).contribution is Statistic.contribution:
-            return f"statistic must have the method contribution, see fb.privacy.Statistic, got {name} without it"
+            must, got = "must have the method contribution, see fb.privacy.Statistic", f"{name} without it"
+            return BadType("statistic", must, rule, got=got)
         gram, bias, number = jnp.zeros((self.dim, self.dim)), jnp.zeros(self.dim), jnp.float32(0)
         seen = jax.eval_shape(numeric(f"{name}.read", rule.read), gram, bias, number)
         seen = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), seen)
         for method, given in (("read", (gram, bias, number)), ("contribution", (bias, number, seen))):
             if found := side_effect(numeric(f"{name}.{method}", getattr(rule, method)), *given, alone=True):
-                return f"{name}.{method} must be a pure function of its arguments, got {found}"
+                return BadType(f"{name}.{method}", "must be a pure function of its arguments", found, got=found)
         both = jax.eval_shape(rule.contribution, bias, number, seen)
         real = isinstance(both, tuple) and all(one is not None and jnp.result_type(one).kind in "fiub" for one in both)
         if not (real and [np.shape(one) for one in both] == [(), ()]):
-            return f"{name}.contribution must return two numbers, a weight and a response, got {in_words(both)}"
-        return ""
+            must, words = "must return two numbers, a weight and a response", in_words(both)
+            return BadType(f"{name}.contribution", must, words, got=str(words))
+        return None
 
     def sensitivity_sq(self, adjacency: str) -> float:
         """Returns the squared sensitivity of the packed form to one user, see `budget.sensitivity_sq`."""

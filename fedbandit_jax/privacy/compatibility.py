@@ -95,17 +95,22 @@ def objection(tags: Tags) -> str:
     >>> objection({"dp20 trigger": ("trigger", "dp20"), "policy without rho_max": ("policy", "UCB")})[:50]
     "trigger = 'dp20' does not support policy = 'UCB': "
     """
-    if not (pair := conflict(tags)):
-        return ""
-    one, other = (f"{argument} = {shown(value)}" for argument, value in map(tags.__getitem__, pair))
-    return f"{one} does not support {other}: {EXCLUDES[pair]}"
+    return str(refusal(tags) or "")
 
 
 def check(tags: Tags) -> None:
     """Raises a ValueError, which names both arguments, if two of these tags exclude each other."""
-    if pair := conflict(tags):
-        (argument, value), (other, _) = map(tags.__getitem__, pair)
-        raise BadValue(argument, objection(tags).removeprefix(f"{argument} "), value, got="", others=(other,))
+    if error := refusal(tags):
+        raise error
+
+
+def refusal(tags: Tags) -> BadValue | None:
+    """Returns the error that names the arguments of the first two of these tags that exclude each other, or None."""
+    if not (pair := conflict(tags)):
+        return None
+    (one, value), (other, its) = map(tags.__getitem__, pair)
+    must = f"= {shown(value)} does not support {other} = {shown(its)}: {EXCLUDES[pair]}"
+    return BadValue(one, must, value, got="", others=(other,))
 
 
 def table() -> str:

@@ -179,8 +179,7 @@ class Mechanism:
             return NoRelease(n_agents=n_agents)
         statistic = dataclasses.replace(statistic, rule=self.statistic)
         if wrong := statistic.objection():
-            argument, _, condition = wrong.partition(" ")
-            raise BadType(argument, condition, self.statistic, got="")
+            raise wrong
         kind, longest, first = trust.find(self.trust), batch or longest, self.budgets[0]
         known = most if batch is None and kind.batches == "fixed" else batch
         bound: NoisyMechanism = (Rounded if kind.needs_users else Aggregated)(

@@ -120,7 +120,7 @@ def _to_parts(mechanism: PrivateMechanism, timing: Timing) -> Iterator[str]:
         yield f"{type(release).__name__} keeps {size} of {release.n_syncs} synchronisations"
     if not struct.is_sealed(trust):
         yield f"{type(trust).__name__} is a user-defined trust model, and its code is not proved"
-    yield mechanism.statistic.objection()
+    yield str(mechanism.statistic.objection() or "")
     yield compatibility.objection(mechanism.tags | timing.tags)
     if np.shape(mechanism.epsilon) not in ((1,), (mechanism.n_agents,)):
         yield f"it has {np.size(mechanism.epsilon)} budgets for {mechanism.n_agents} silos"
