@@ -187,6 +187,16 @@ def moments(protocol: RingSum, n_phases: int, horizon: int) -> tuple[np.ndarray,
     return rates, np.cumsum(psi, 0).astype(np.float32)
 
 
+def checked_means(means: Any) -> np.ndarray:
+    """Checks the means of Bernoulli arms: two or more, each in [1e-6, 1 - 1e-6]."""
+    found = validate.finite_array("means", means, ndim=1).astype(float)
+    for mean in found:
+        validate.within("means", mean, LEAST, TOP)
+    if len(found) < 2:
+        raise BadValue("means", "must have at least two arms", len(found))
+    return found
+
+
 def regret_lower_bound(means: Real[np.ndarray, " K"] | Sequence[float], epsilon: float, horizon: int) -> float:
     """Returns the sum over arms of gap log T / d(mean, best mean): the least regret of Bernoulli arms, for large T.
 
@@ -206,12 +216,7 @@ def regret_lower_bound(means: Real[np.ndarray, " K"] | Sequence[float], epsilon:
 
     Reference: Azize et al. (2025), of the lower bound for Bernoulli arms.
     """
-    found = validate.finite_array("means", means, ndim=1).astype(float)
-    for mean in found:
-        validate.within("means", mean, LEAST, TOP)
-    if len(found) < 2:
-        raise BadValue("means", "must have at least two arms", len(found))
-    epsilon = validate.within("epsilon", epsilon, 1e-9, math.inf)
+    found, epsilon = checked_means(means), validate.within("epsilon", epsilon, 1e-9, math.inf)
     validate.integer("horizon", horizon, at_least=2)
     worse = found[found < found.max()]
     return float(np.sum((found.max() - worse) / divergence(worse, found.max(), epsilon))) * math.log(horizon)

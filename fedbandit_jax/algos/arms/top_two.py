@@ -39,7 +39,7 @@ from typing_extensions import override
 
 from fedbandit_jax.algos.arms.adac_ucb import AdaCState
 from fedbandit_jax.algos.arms.loop import ALL
-from fedbandit_jax.algos.arms.phased import LEAST, TOP, BoundMoments, InPhases, divergence
+from fedbandit_jax.algos.arms.phased import BoundMoments, InPhases, checked_means, divergence
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Pulls, Spec
@@ -167,11 +167,9 @@ def characteristic_time(means: Real[np.ndarray, " K"] | Sequence[float], epsilon
 
     Reference: Jourdan & Azize (2025). We read the abstract, which names this trade-off of kl and total variation.
     """
-    values = np.sort(validate.finite_array("means", means, ndim=1).astype(float))
-    for mean in values:
-        validate.within("means", mean, LEAST, TOP)
-    if len(values) < 2 or values[-1] == values[-2]:
-        raise BadValue("means", "must have two arms or more, and one best arm", means)
+    values = np.sort(checked_means(means))
+    if values[-1] == values[-2]:
+        raise BadValue("means", "must have one best arm", means)
     epsilon = validate.within("epsilon", epsilon, 1e-9, math.inf)
     best, costs = values[-1], []
     for mean in values[:-1]:
