@@ -62,7 +62,7 @@ class GaussianBelief(NamedTuple):
             >>> belief.sample(jax.random.key(0), scale=0).tolist()
             [1.0, 1.0]
         """
-        random.check_key("key", key)
+        random.check_key(key)
         if isinstance(scale, Number):
             scale = validate.single("scale", validate.non_negative("scale", scale))
         else:

@@ -109,7 +109,7 @@ def audit(
     start = time.perf_counter()
     validate.text("name", name)
     epsilon, delta = validate.positive("epsilon", epsilon), validate.within("delta", delta, 0, 1)
-    confidence, key = validate.probability("confidence", confidence), random.check_key("key", key)
+    confidence, key = validate.probability("confidence", confidence), random.check_key(key)
     if validate.boolean("gaussian", gaussian) | validate.boolean("scheduled", scheduled):
         validate.probability("delta", delta)
     if gaussian and scheduled:

@@ -120,6 +120,6 @@ def run(cases: Sequence[Case], *, key: Array, progress: bool = False, **options:
     """Audits all cases, each with a key derived from its name; options as in `fb.audits.audit`."""
     for case in validate.sequence("cases", cases, "fb.audits.Case"):
         validate.instance("cases", case, Case, "a sequence of fb.audits.Case")
-    random.check_key("key", key)
+    random.check_key(key)
     shown = bars.bar(validate.boolean("progress", progress), cases, desc="audit", leave=False)
     return [case.run(random.stream(key, case.name), **options) for case in shown]

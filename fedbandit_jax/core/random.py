@@ -32,14 +32,14 @@ _TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573
          -0.0076224613, 0.00943887047, 1.00167406, 2.83297682)  # fmt: skip
 
 
-def check_key(name: str, key: Any) -> Array:
+def check_key(key: Any) -> Array:
     """Checks that `key` is a single typed Threefry key, as made by `jax.random.key(seed)`.
 
     Raises:
         TypeError: not a typed key.
         ValueError: an array of keys, or a key of another generator.
 
-    >>> check_key("key", jax.random.PRNGKey(0))
+    >>> check_key(jax.random.PRNGKey(0))
     Traceback (most recent call last):
     fedbandit_jax.BadType: key must be a typed key such as jax.random.key(0), got a legacy uint32 array of shape (2,)
     """
@@ -47,12 +47,12 @@ def check_key(name: str, key: Any) -> Array:
     if dtype is None or not jnp.issubdtype(dtype, jax.dtypes.prng_key):
         legacy = dtype == jnp.uint32
         got = f"a legacy uint32 array of shape {key.shape}" if legacy else validate.shown(key)
-        raise BadType(name, "must be a typed key such as jax.random.key(0)", got, got=got)
+        raise BadType("key", "must be a typed key such as jax.random.key(0)", got, got=got)
     if key.shape != ():
-        raise BadValue(name, "must be one key", key.shape, got=f"an array of keys of shape {key.shape}")
+        raise BadValue("key", "must be one key", key.shape, got=f"an array of keys of shape {key.shape}")
     if key.dtype != jax.random.key(0, impl="threefry2x32").dtype:
         impl = jax.random.key_impl(key)
-        raise BadValue(name, "must use threefry2x32 (draws of others depend on batching)", impl, got=f"{impl}")
+        raise BadValue("key", "must use threefry2x32 (draws of others depend on batching)", impl, got=f"{impl}")
     return key
 
 

@@ -102,7 +102,7 @@ class Run:
         backend.check()
         object.__setattr__(self, "horizon", validate.integer("horizon", self.horizon, at_least=1))
         object.__setattr__(self, "seeds", numbers(self.seeds, len(self.at)))
-        random.check_key("key", self.key)
+        random.check_key(self.key)
         if self.progress is not None:
             validate.boolean("progress", self.progress)
         validate.boolean("throw", self.throw)

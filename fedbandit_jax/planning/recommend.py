@@ -113,7 +113,7 @@ def plan(
     horizon = validate.integer("horizon", horizon, at_least=LEAST_ROUNDS)
     if spec.late >= horizon:
         raise BadValue("env", f"must have a delay below the horizon {horizon:,}", spec.late, got=f"{spec.late:,}")
-    random.check_key("key", key)
+    random.check_key(key)
     seeds = validate.integer("seeds", seeds, at_least=2, at_most=2**20)
     options: dict[str, Any] = dict(at_most=at_most, trusted=trusted, unit=unit, liars=liars, max_syncs=max_syncs)
     asked = demanded(env, budget, horizon, **options)

@@ -129,7 +129,7 @@ def test_streams_are_independent(key):
 def test_bad_keys():
     for bad in (jax.random.PRNGKey(0), jax.random.key(0, impl="rbg"), jax.random.split(jax.random.key(0), 3)):
         with refused("key"):
-            random.check_key("key", bad)
+            random.check_key(bad)
 
 
 ROUNDS, AGENTS = 400, 25
