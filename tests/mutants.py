@@ -6,8 +6,8 @@
     python tests/mutants.py --sample 40        as many of them, and others with another --seed
 
 For every mistake a fresh process imports a copy of the package in which one line is changed, and runs tests until one
-fails. The mistake *dies* if one does, and *lives* otherwise: no test sees it. The end lists who died by which test, who
-lives, and shares by layer. Ctrl-C ends the run, and shows what was found so far.
+fails. The mistake *dies* if one does, and *lives* otherwise: no test sees it. The end lists who lives. Ctrl-C ends the
+run, and shows what was found so far.
 
 A layer of the package is a text file in tests/mistakes, and a mistake is a paragraph in it:
 
@@ -21,7 +21,6 @@ Leave out mistakes that change nothing. The exit code is 1 if one lives.
 from __future__ import annotations
 
 import argparse
-import collections
 import os
 import queue
 import random
@@ -144,16 +143,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def report(found: dict[Mistake, str | None]) -> int:
-    """Prints who lives, and shares by layer; returns the exit code."""
+    """Prints who lives, and how many died; returns the exit code."""
     lives = [one for one, fate in found.items() if fate is None]
-    tried, alive = (collections.Counter(one.layer for one in some) for some in (found, lives))
-    print(f"\n{'layer':<14} mistakes  died")
-    for layer, n in tried.items():
-        print(f"{layer:<14} {n:>8} {1 - alive[layer] / n:>5.0%}")
-    died = len(found) - len(lives)
-    print(f"{'all':<14} {len(found):>8} {died / max(len(found), 1):>5.1%}")
     for one in lives:
-        print(f"lives: {one.anchor}: {one.what} ")
+        print(f"lives: {one.layer}, {one.anchor}: {one.what}")
+    print(f"{len(found) - len(lives)} of {len(found)} mistakes died")
     return int(bool(lives))
 
 

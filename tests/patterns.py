@@ -16,7 +16,6 @@ import ast
 import builtins
 import collections
 import functools
-import operator
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -38,8 +37,11 @@ def parsed(text: str) -> ast.AST:
 
 def same(a: object, b: object) -> bool:
     """Equality of two pieces of syntax, wherever they stand."""
-    texts = (re.sub(r", ctx=\w+\(\)", "", ast.dump(x)) if isinstance(x, ast.AST) else repr(x) for x in (a, b))
-    return operator.eq(*texts)
+    if isinstance(a, ast.AST) and type(a) is type(b):
+        return all(same(getattr(a, f, None), getattr(b, f, None)) for f in a._fields if f != "ctx")
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    return repr(a) == repr(b)
 
 
 def letter_of(node: object, field: str = "") -> str | None:

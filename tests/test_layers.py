@@ -40,12 +40,13 @@ TREES = {
     for path in PACKAGE.rglob("*.py")
     if path != PACKAGE / "__init__.py"
 }
+NODES = {path: [*ast.walk(tree)] for path, tree in TREES.items()}
 NAMES = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in TREES}  # of modules
 
 
-def imported(tree):
+def imported(nodes):
     """Lists of names below the package that a file imports, empty for the package itself, which is above all layers."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "fedbandit_jax":
             for alias in node.names:
                 yield [*node.module.split("."), alias.name][1:]
@@ -57,9 +58,9 @@ def imported(tree):
 
 def test_imports_go_down():
     """Rooms, and within algos papers, recipes, loops and policies; arms and clusters do not know each other."""
-    for path, tree in TREES.items():
+    for path, nodes in NODES.items():
         room, name = path.parts[0].removesuffix(".py"), path.parts[min(1, len(path.parts) - 1)].removesuffix(".py")
-        for parts in imported(tree):
+        for parts in imported(nodes):
             there, inner = (*parts, "", "")[:2]
             what = f"{path} imports {'.'.join(parts)}"
             if there not in RANK:
@@ -78,7 +79,7 @@ def test_files_import_each_other_in_one_direction():
     """Inside a room, too, there is a file to begin with, also for who only wants a type."""
     uses = {}
     for name, path in NAMES.items():
-        named = (".".join(parts) for parts in imported(TREES[path]))
+        named = (".".join(parts) for parts in imported(NODES[path]))
         uses[name] = {found if found in NAMES else found.rpartition(".")[0] for found in named} & set(NAMES)
     list(graphlib.TopologicalSorter(uses).static_order())  # raises CycleError
 
@@ -98,9 +99,9 @@ PRODUCTS |= {"batch_matmul", "multi_dot", "convolve", "correlate"}
 ON_THE_HOST = ("audits/", "data/", "privacy/accounting/", "privacy/releases/")  # where `@` is NumPy's
 
 
-def products(tree, host):
+def products(nodes, host):
     """Lines of matrix products that do not say precision="highest": a GPU would round their factors to 10 bits."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult) and not host:
             yield node.lineno
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PRODUCTS):
@@ -115,23 +116,25 @@ def products(tree, host):
 def test_products_are_precise():
     """On the host write np.matmul where jax is imported as well, so that it is seen whose product it is."""
     found = []
-    for path, tree in TREES.items():
-        names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-        names += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    for path, nodes in NODES.items():
+        names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+        names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
         if "jax" in {name.partition(".")[0] for name in names}:
-            found += [f"{path}:{line}" for line in products(tree, path.as_posix().startswith(ON_THE_HOST))]
+            found += [f"{path}:{line}" for line in products(nodes, path.as_posix().startswith(ON_THE_HOST))]
     assert not found, found
 
 
 def test_what_a_product_is():
     wrong = "a @ b", "jnp.einsum('ij,j->i', a, b, precision='default')", "x.dot(y)"
     fine = "jnp.matmul(a, b, precision='highest')", "np.matmul(a, b)", "ridge.inner(a, b)"
-    assert [bool([*products(ast.parse(code), host=False)]) for code in wrong + fine] == [True] * 3 + [False] * 3
+    assert [bool([*products(ast.walk(ast.parse(code)), host=False)]) for code in wrong + fine] == [True] * 3 + [
+        False
+    ] * 3
 
 
 def test_one_place_asks_for_the_machine():
-    for path, tree in TREES.items():
-        asked = [n.lineno for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == "default_backend"]
+    for path, nodes in NODES.items():
+        asked = [n.lineno for n in nodes if isinstance(n, ast.Attribute) and n.attr == "default_backend"]
         assert not asked or path == Path("core/backend.py"), f"{path}:{asked}: ask core.backend.on_cpu"
 
 

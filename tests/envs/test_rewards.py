@@ -75,38 +75,39 @@ CASES = {
 
 @jax.jit
 def drawn(env, key):
-    """z (K,) and means of one offer to all agents, rewards (K, N) and gaps (K,); and rewards of many users at once."""
+    """z (K,) and means of one offer to all agents, gaps (K,), and rewards (K, N), also of many users at once."""
     world = env.init(key)
     offered, world = env.observe(key, world, 0)
     x, everybody = offered.contexts[0], jnp.ones(env.spec.n_agents, jnp.int32)
     offered = offered._replace(contexts=jnp.broadcast_to(x, offered.contexts.shape))
     arms, keys = jnp.arange(env.spec.n_arms), jax.random.split(key, N // len(everybody))
     one = jax.lax.map(lambda a: jax.vmap(lambda k: env.pull(k, world, offered, a * everybody))(keys), arms)
-    many = one.reward
+    rewards = [one.reward.reshape(len(arms), -1)]
     if hasattr(env, "answers"):
         many = jax.lax.map(lambda a: jnp.concatenate(env.answers(jax.random.fold_in(key, a), world, a, N)), arms)
+        rewards.append(many)
     theta = world.thetas[offered.user[0]] if hasattr(world, "thetas") else getattr(world, "theta", world)
     at = env.mean_at(world, [column[:, None] for column in x.T])[:, 0] if hasattr(env, "mean_at") else None
-    return x @ theta, at, one.reward.reshape(len(arms), -1), one.gap[:, 0, 0], many.reshape(len(arms), -1)
+    return x @ theta, at, one.gap[:, 0, 0], rewards
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_law(name, key):
     case = CASES[name]
-    z, at, one, gap, many = jax.tree.map(lambda x: np.asarray(x, float), drawn(case.env, key))
+    z, at, gap, rewards = jax.tree.map(lambda x: np.asarray(x, float), drawn(case.env, key))
     laws = [case.law(x, **more) for x, more in zip(z, case.shapes or [{}] * len(z))]
     means = np.array([case.mean(x) if case.mean else law.mean() for x, law in zip(z, laws)])
     np.testing.assert_allclose(gap, means.max() - means, atol=1e-4)
     if at is not None:
         np.testing.assert_allclose(at, means, atol=1e-5)
-    unit = case.clipped or {*np.unique(one)} == {0, 1}
+    unit = case.clipped or {*np.unique(rewards[0])} == {0, 1}
     assert case.env.spec.rewards_in_unit == unit
     assert ((z > 0.15) & (z < 0.95)).any()
     for arm, law in enumerate(laws):
         off = case.law(z[arm], case.by, **(case.shapes or [{}] * len(z))[arm])
         grid = np.linspace(0.001, 0.999, 99)  # beside the atoms of clipping
         grid = grid if unit else law.ppf(grid)
-        for x in (one[arm], many[arm]):
+        for x in (each[arm] for each in rewards):
             share = np.searchsorted(np.sort(x), grid, side="right") / N
             assert np.abs(share - law.cdf(grid)).max() < CRITICAL
             assert np.abs(share - off.cdf(grid)).max() > CRITICAL or not 0.15 < z[arm] < 0.95

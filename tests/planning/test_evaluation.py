@@ -191,9 +191,10 @@ def test_what_is_printed(rng, key):
     assert 1 < found.rows < len(env.rows)
     assert not values.doubt
     assert evaluation.STATED in text
-    few = fb.off_policy(logged(log, propensity="shares"), algos, horizon=3, key=key, seeds=1, progress=False)
+    random = {"random": fb.algos.Uniform()}
+    few = fb.off_policy(logged(log, propensity="shares"), random, horizon=3, key=key, seeds=1, progress=False)
     assert few.doubt.startswith(evaluation.OF_SHARES)
-    assert "fewer than 50 rows count for plain" in few.doubt
+    assert "fewer than 50 rows count for random" in few.doubt
     assert evaluation.STATED not in str(few)
     for wrong in (0.8 * log["p"], np.full(N, 0.9)):
         env = logged(log | dict(p=wrong))
