@@ -109,7 +109,7 @@ SILOS = [
           oracle=SERVER),
     silos("Epsilon-greedy", A.EpsilonGreedy(explore=10.0, shrinkage=3.0), private("input_perturbation", "local"),
           card="Epsilon-greedy", oracle=SERVER),
-    silos("Greedy", GREEDY, private(statistic=HALF), oracle=SERVER),
+    silos("Greedy", GREEDY, private(statistic=HALF), oracle=SERVER, slow=True),
     silos("Logistic", GREEDY, private(statistic=P.Logistic()), oracle=SERVER),
     proved("AdaC-OFUL", A.adac_oful(BUDGET, schedule=6), SCRIPT, card="AdaC-OFUL", oracle=SERVER, audit="linear"),
     Example("FedUCB", A.fed_ucb(schedule=S.LogDet(5.0)), SCRIPT, oracle=SERVER),
@@ -163,8 +163,8 @@ def unsteady(name, release, env, trust="silo_local", schedule=4, **options):
 
 UNSTEADY = [
     unsteady("BandMF", P.BandMF(3, BY_BATCH), BACK, unit=BY_BATCH),
-    unsteady("drop-outs", "input_perturbation", AWAY, "secagg", dropouts=1),
     *deep(
+        unsteady("drop-outs", "input_perturbation", AWAY, "secagg", dropouts=1),
         unsteady("delays", "blt", LATE),
         unsteady("BandMF, secagg", P.BandMF(3, BY_BATCH), BACK, "secagg", unit=BY_BATCH),
         unsteady("BISR", P.BISR(3), BACK, unit=BY_BATCH),
@@ -223,7 +223,7 @@ def elimination(name, env=ARMS, title="", **options):
 
 
 MULTI_ARMED = [
-    *(elimination(name)._replace(slow=name not in ("SE", "Dist-RDP-SE")) for name in VARIANTS),
+    *(elimination(name)._replace(slow=name != "Dist-RDP-SE") for name in VARIANTS),
     proved("Uniform play, of arms", A.UniformArms(), ARMS, card="Uniform play, of arms"),
     *deep(
         proved("Dist-RDP-SE, messages", SharesRDPSE(1.0, radius="exact"), ARMS, oracle=USER_BY_USER, audit="arms"),

@@ -252,7 +252,8 @@ def test_a_rollout_is_a_seed_alone(name, same_noise):
         np.testing.assert_allclose(alone.regret, whole.regret[seed], rtol=1e-4, atol=1e-4)
 
 
-# What every loop tells its policy of a release: whose users are in it, and how much noise.
+# What every loop tells its policy of a release: whose users are in it, and how much noise. By default oracles of
+# greedy policies, whose ridge is that much noise, ask it of silos with a server and of streams.
 
 
 N, ROUNDS, DOUBLING = 300, 12, S.Geometric(2.0, first=3)  # seeds; after rounds 3, 6, 12
@@ -277,7 +278,7 @@ def believed(moment):
     return getattr(belief, "within", belief)
 
 
-@pytest.mark.parametrize("name", deep([*LOOPS], keep={0, 3, 4, 5}))
+@pytest.mark.parametrize("name", deep([*LOOPS], keep={3, 4}))
 def test_what_a_policy_is_told(name, key):
     env, algo, users, which, last_k = LOOPS[name]
     record = {"belief": fb.record.final(believed)}

@@ -10,7 +10,7 @@ from helpers import Bias, refused, stepped
 
 import fedbandit_jax as fb
 from fedbandit_jax.core.struct import Static, shipped
-from fedbandit_jax.engine.runners import Synchronous, make_runner, signature
+from fedbandit_jax.engine.runners import Synchronous, signature
 from fedbandit_jax.envs._wrapper import Wrapper
 from fedbandit_jax.interfaces import Feedback
 
@@ -220,11 +220,10 @@ def test_what_is_outside_the_spec(env, arm, horizon, found):
     assert (status.tolist(), *map(float, state)) == found  # and the sum of all rewards, and what is seen of users
 
 
-@pytest.mark.parametrize(("env", "algo"), [(script(), HONEST), (USERS, fb.algos.CLUB())])
-def test_a_gap_below_0_is_not_believed(env, algo):
+def test_a_gap_below_0_is_not_believed():
+    """Of users one at a time: algos/clusters/test_clustering_forgeries.py."""
     for gap, status in ((-0.5, FLAGGED), (-1e-4, 0)):
-        below = Below(env=env, spec=env.spec, gap=np.float32(gap))
-        runner = make_runner(below, algo.bind(env.spec, T), T)
+        runner = Synchronous(env=Below(env=script(), spec=script().spec, gap=np.float32(gap)), algo=HONEST, horizon=T)
         assert (stepped(flags, runner, np.arange(runner.n_steps), jax.random.key(0))[1] == status).all()
 
 

@@ -117,7 +117,8 @@ def test_a_bar_is_shown_where_somebody_looks_on(monkeypatch, progress, terminal,
     assert bar(progress, range(2)).disable != shown
 
 
-# A rollout is a seed of `simulate`, inside of `jit` and `vmap`; `test_contract.py` asks it of every family.
+# A rollout is a seed of `simulate`, inside of `jit` and `vmap`: `test_contract.py` asks it of every family, and
+# docs/cookbook.md traces a number of a bound algorithm.
 
 
 def test_a_rollout_has_the_noise_of_simulate(monkeypatch):
@@ -126,25 +127,6 @@ def test_a_rollout_has_the_noise_of_simulate(monkeypatch):
     expected = bind("x", Configuration(ENV, PRIVATE, {}), 40)[0].salt
     assert len(expected) == 2
     assert jax.jit(lambda key: fb.rollout(ENV, PRIVATE, key, horizon=40))(KEY) == expected
-
-
-@pytest.mark.slow
-def test_parameters_may_be_traced():
-    bound, traces = PLAIN.bind(GAP.spec, T), []
-
-    @jax.jit
-    def last(scale, key):
-        traces.append(1)
-        algo = bound.replace(width=jax.tree.map(lambda x: scale * x, bound.policy.width))
-        found = fb.rollout(GAP, algo, key, horizon=T, record={"arms": fb.record.every(fb.record.arms, 37)})
-        return found.regret[-1], found.records["arms"]
-
-    key = jax.random.fold_in(KEY, 0)
-    (regret, arms), (greedy, _) = last(1.0, key), last(0.0, key)
-    assert len(traces) == 1
-    assert regret != greedy
-    assert arms.shape == (1, 3)
-    np.testing.assert_allclose(regret, simulate(GAP, PLAIN, horizon=T, key=KEY, seeds=1).regret[0, -1], rtol=1e-4)
 
 
 def test_numbers_of_policies_of_one_s_own_may_be_traced():

@@ -306,7 +306,6 @@ def rule_of(algo, server, lots, turns):
 
 
 RUNS: list[Any] = [  # an algorithm, and perhaps its environment and the users of a block
-    (algorithm("SE"),),
     (algorithm("DP-SE", 2.0), CUT),
     (algorithm("Dist-RDP-SE"),),
     (A.TruncatedSE(A.CDPSE(2.0), **HEAVY), PARETO),
@@ -321,7 +320,7 @@ RUNS: list[Any] = [  # an algorithm, and perhaps its environment and the users o
 ]
 DEFAULT = len(RUNS)
 RUNS += [
-    (algorithm("SE", growth=4),),
+    *((algorithm("SE", growth=growth),) for growth in (2, 4)),
     (algorithm("Dist-DP-SE", 8.0, unit=fb.privacy.Users(4, per_batch=1)), BACK),
     *((algorithm(name, 2.0 if name == "LDP-SE" else 1.0),) for name in RINGS if name != "Dist-RDP-SE"),
     (algorithm("Dist-DP-SE", 2.0, growth=4), ARMS, 2**16),

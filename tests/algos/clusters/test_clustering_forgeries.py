@@ -98,18 +98,20 @@ ALGOS = [
 
 @fb.pytree
 class Damaged(Wrapper):
-    """An environment of one user and one reward, with features of another length."""
+    """An environment of one user and one reward, with features of another length, and gaps that are less."""
 
     user: int = 3
     scale: float = 1.0
     reward: float = 0.5
+    less: float = 0.0
 
     def observe(self, key, world, t):
         offered, _ = self.env.observe(key, world, t)
         return offered._replace(contexts=self.scale * offered.contexts, user=jnp.full(1, self.user)), world
 
     def pull(self, key, world, offered, arms):
-        return self.env.pull(key, world, offered, arms)._replace(reward=jnp.full(1, self.reward))
+        found = self.env.pull(key, world, offered, arms)
+        return found._replace(reward=jnp.full(1, self.reward), gap=found.gap - self.less)
 
 
 DRAWN = jax.jit(lambda runner, key: runner._draw(key, runner.env.init(key), jnp.arange(20)))
@@ -118,6 +120,8 @@ DAMAGES = [  # what is changed, the user and the reward that are seen, and wheth
     (dict(user=-1), 9, 0.0, False),
     (dict(user=10**6), 9, 0.0, False),
     *((dict(reward=reward), 3, seen, False) for reward, seen in ((math.nan, 0.0), (-1.0, 0.0), (2.5, 1.0))),
+    (dict(less=1e-4), 3, 0.5, True),
+    (dict(less=5.0), 3, 0.5, False),
     (dict(scale=1 + 1e-6), 3, 0.5, True),
     (dict(scale=3.0), 3, 0.5, False),
     (dict(scale=math.nan), 3, 0.5, False),
