@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.privacy.releases.participation import shifted
+from fedbandit_jax.privacy.releases.participation import checked, shifted
 from fedbandit_jax.privacy.releases.release import Release
 from fedbandit_jax.privacy.releases.toeplitz import MAX_BANDS, BandedInverse, BandedToeplitz, divided, sqrt_column
 from fedbandit_jax.privacy.users import Users
@@ -51,7 +51,7 @@ class BandMF:
 
     def __post_init__(self):
         object.__setattr__(self, "bands", validate.count("bands", self.bands, MAX_BANDS))
-        validate.instance("users", self.users, Users, "an fb.privacy.Users")
+        checked(self.users)
 
     def __call__(self, n_syncs: int) -> Release:
         """Returns the release for S = `n_syncs` synchronisations, at most 65,536."""
