@@ -9,13 +9,6 @@ from fedbandit_jax.benchmark.play import run as run
 from fedbandit_jax.benchmark.row import Cell as Cell
 from fedbandit_jax.benchmark.row import Row as Row
 from fedbandit_jax.benchmark.suite import TASKS as TASKS
-from fedbandit_jax.benchmark.task import SUITE
 from fedbandit_jax.benchmark.task import Task as Task
 from fedbandit_jax.benchmark.verdict import Verdict as Verdict
 from fedbandit_jax.benchmark.verdict import verify as verify
-from fedbandit_jax.core import validate
-
-
-def load(name: str) -> Task:
-    """Returns the task of this name, "sphere-silo" or "sphere-silo/v1"."""
-    return TASKS[validate.one_of("name", str(name).removesuffix(f"/{SUITE}"), TASKS)]

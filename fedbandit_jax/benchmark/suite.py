@@ -95,7 +95,7 @@ _ALL = (
     ),
     _task(
         "sphere-local", _sphere, 1000, 10, 5, horizon=1000, epsilon=4.0, delta=1e-8, trusted=("nobody",),
-        about="Nobody is trusted: every user adds the noise to her own report.",
+        about="Nobody is trusted: every user adds the noise to their own report.",
     ),
     _task(
         "fixed-arms", functools.partial(_sphere, contexts="shared"), 50, 20, 6,
@@ -109,7 +109,7 @@ _ALL = (
     _task(
         "returning", lambda *sizes: envs.returning(_sphere(*sizes), 125), 50, 20, 6,
         horizon=2000, epsilon=2.0, delta=1e-6, trusted=SECAGG, unit=Users(16, per_batch=1),
-        about="A user comes sixteen times on average, and is protected in all her visits together.",
+        about="A user comes sixteen times on average, and is protected in all visits together.",
     ),
     _task(
         "arms-hard", lambda _, n_arms, dim: envs.arms(n_arms, instance="hard", rewards="bernoulli"), 1, 10, 10,

@@ -102,7 +102,6 @@ NUMBERS = (np.full(16, np.nan), np.full(16, np.inf), np.r_[-1.0, np.ones(15)], n
 FORGED_CELLS = [  # of the first cell; the first two would beat whoever pays nothing for privacy, and have no S
     *(dict(regret=np.zeros(16)), dict(uniform=np.ones(16), reference=np.ones(16))),
     *({name: wrong} for name in ("regret", "uniform", "reference") for wrong in NUMBERS),
-    *(dict(refused=0), dict(algorithm="best"), dict(digest=7)),
 ]
 
 

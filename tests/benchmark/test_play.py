@@ -196,7 +196,7 @@ def test_one_silo_of_all_users_is_a_trusted_server(entry):
 
 def test_silos_talk_along_the_edges_of_the_task():
     """Whoever lets all silos talk to each other has another task than the ring."""
-    task = fb.benchmark.load("ring")
+    task = fb.benchmark.TASKS["ring"]
     algo = fb.algos.Gossip(graph=task.graph, schedule=task.batch, privacy=task.mechanism())
 
     def found(graph):

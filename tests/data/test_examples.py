@@ -54,14 +54,14 @@ def test_schools_drew_classes():
 @pytest.mark.slow
 def test_every_processor_has_the_same_table():
     """OpenBLAS has kernels for each, whose sums differ in their last bits; the digest of an environment must not."""
-    code = "import fedbandit_jax as fb; print(fb.benchmark.load('insteval').digest)"
+    code = "import fedbandit_jax as fb; print(fb.benchmark.TASKS['insteval'].digest)"
     kernels = ("Nehalem", "Haswell", "SkylakeX", "Zen")
     runs = [subprocess.run([sys.executable, "-c", code], env={**os.environ, "OPENBLAS_CORETYPE": kernel},
                            capture_output=True, text=True) for kernel in kernels]  # fmt: skip
     able = [run for run in runs if run.returncode != -signal.SIGILL]  # SkylakeX needs AVX-512
     assert len(able) >= 2
     assert [run.returncode for run in able] == [0] * len(able), able
-    assert {run.stdout.strip() for run in able} == {fb.benchmark.load("insteval").digest}
+    assert {run.stdout.strip() for run in able} == {fb.benchmark.TASKS["insteval"].digest}
 
 
 def test_another_file_and_a_missing_package_are_refused(monkeypatch):
