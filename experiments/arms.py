@@ -15,6 +15,7 @@ from fedbandit_jax.algos import CDPSE, RRSE, TruncatedSE
 
 INSTANCES = {"5 arms": (0.75, 0.625, 0.5, 0.375, 0.25), "10 close arms": (0.55, *[0.45] * 9)}
 EPSILONS, HORIZONS = (0.1, 0.3, 1.0, 3.0, 10.0), (10**6, 10**7)
+MEANS = "5 arms have means 0.75 to 0.25, and of 10 close arms one has 0.55 and nine have 0.45"
 OPTIMAL_LOOKS = {
     "Phased KL-UCB": "#332288 o",
     "Phased IMED": "#332288 v",
@@ -36,19 +37,19 @@ def against_epsilon(
     options: Size, make: Callable[[float], list[fb.Algorithm]], fresh: int, unit: Any, longest: int = 10**6
 ) -> list[Curve]:
     """Returns regret over a unit (means, epsilon, T) by instance and algorithm, all certified at epsilon."""
-    horizon, curves = options.pick(longest // 50, longest, longest), []
-    run: dict[str, Any] = dict(horizon=horizon, stride=horizon, key=jax.random.key(options.seed + fresh))
+    run, curves = options.ends(longest // 50, longest, longest, seeds=(2, 100, 100), fresh=fresh, throw=True), []
     epsilons = EPSILONS[: options.pick(2, 5, 5)]
     for title, means in INSTANCES.items():
         env, found = fb.envs.arms(means=means, rewards="bernoulli"), {}
         for epsilon in epsilons:
-            result = fb.sweep(env, make(epsilon), seeds=options.pick(2, 100, 100), **run)
+            result = fb.sweep(env, make(epsilon), **run)
             for label in result:
                 certificate = result[label].certificate
                 assert certificate.claim == "certified"
                 assert (certificate.epsilon_exact or 0) <= epsilon * (1 + 1e-6)
-                found.setdefault(label, []).append(final(result[label], each=unit(means, epsilon, horizon)))
-        curves += [Curve(title, label, epsilons, regret, note=f"T = {horizon:,}") for label, regret in found.items()]
+                found.setdefault(label, []).append(final(result[label], each=unit(means, epsilon, run["horizon"])))
+        note = f"T = {run['horizon']:,}"
+        curves += [Curve(title, label, epsilons, regret, note=note) for label, regret in found.items()]
     return curves
 
 
@@ -72,7 +73,7 @@ def by_instance(curves: list[Curve], looks: dict[str, str], **more: Any) -> list
 def draw_optimal_arms(curves: list[Curve]) -> Picture:
     shown = by_instance(curves, OPTIMAL_LOOKS, level={"lower bound, as T grows": 1})
     setting = f"""Bernoulli arms, {curves[0].n_seeds} seeds, mean ± s.e. All are certified: ε-DP with a trusted
-        server. 5 arms have means 0.75 to 0.25, and of 10 close arms one has 0.55 and nine have 0.45"""
+        server. {MEANS}"""
     return Picture(
         shown, "Remembering sums comes near the least regret", setting, shape=(2, 2), ylabel="regret over lower bound"
     )
@@ -111,19 +112,18 @@ def private_thompson(options: Size) -> list[Curve]:
     or more for Thompson sampling, which was chosen on other seeds.
     """
     curves = against_epsilon(options, of_samples, 2060, lambda *_: 1.0)
+    run = options.ends(20_000, 10**6, 10**6, seeds=(2, 100, 100), fresh=2060, throw=True)
     plain = fb.algos.ThompsonArms(1e6, growth=1.2, name=list(THOMPSON_LOOKS)[-1])
     for title, means in INSTANCES.items():
         env, first = fb.envs.arms(means=means, rewards="bernoulli"), next(one for one in curves if one.panel == title)
-        horizon, key = options.pick(20_000, 10**6, 10**6), jax.random.key(options.seed + 2060)
-        free = final(fb.simulate(env, plain, horizon=horizon, stride=horizon, key=key, seeds=first.n_seeds))
+        free = final(fb.simulate(env, plain, **run))
         curves.append(first.but(label=plain.name, y=[free] * len(first.x)))
     return sorted(curves, key=lambda one: list(INSTANCES).index(one.panel))
 
 
 def draw_private_thompson(curves: list[Curve]) -> Picture:
     setting = f"""Bernoulli arms, {curves[0].note}, {curves[0].n_seeds} seeds, mean ± s.e. Solid curves are
-        certified with a trusted server: (ε, 10⁻⁶)-DP for constant and factor, and ε-DP for the others. 5 arms have
-        means 0.75 to 0.25, and of 10 close arms one has 0.55 and nine have 0.45"""
+        certified with a trusted server: (ε, 10⁻⁶)-DP for constant and factor, and ε-DP for the others. {MEANS}"""
     return Picture(
         by_instance(curves, THOMPSON_LOOKS), "A sample pays every time, a sum once", setting, ylabel="regret"
     )

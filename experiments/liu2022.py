@@ -406,7 +406,7 @@ def draw_why(curves: list[Curve]) -> Picture:
 def runtime(options: LiuOptions) -> list[Curve]:
     """Draws the running times of Appendix E.4 of Liu et al. (2022): seconds for T rounds against the number of users.
 
-    Compilation is not counted, and as many seeds run together as there are cores. bench/clustering.py measures more.
+    Compilation is not counted, and as many seeds run together as there are cores. bench/run.py measures more.
     """
     run, every, curves = options.run(500, 20_480, 102_400, progress=False, store=None), options.methods(), []
     users, repeats = options.pick((20,), (40, 200), (40, 200, 1_000, 5_000)), options.pick(2, 3, 3)
