@@ -103,8 +103,6 @@ SILOS = [
           card="Private-FedLinUCB, Algorithm 1", oracle=SERVER),
     silos("amplified", A.UCB(), private("tree", "shuffle_amplified"), card="SDP-FedLinUCB by amplification",
           oracle=SERVER),
-    silos("known noise", A.UCB(confidence="known_noise", regularizer="project"), private("blt", "secagg"),
-          card="UCB by known noise"),
     silos("Thompson, central", THOMPSON, private("tree", "central"), plain="Thompson", card="Thompson sampling",
           oracle=SERVER),
     silos("Epsilon-greedy", A.EpsilonGreedy(explore=10.0, shrinkage=3.0), private("input_perturbation", "local"),
@@ -117,6 +115,8 @@ SILOS = [
         P.Budget(20.0, 0.1), schedule=S.PrivateLogDet(0.5), learns_in_batch=False), SCRIPT,
         card="FedUCB, private schedule", oracle=SERVER, audit="schedules"),
     *deep(
+        silos("known noise", A.UCB(confidence="known_noise", regularizer="project"), private("blt", "secagg"),
+              card="UCB by known noise"),
         silos("vector sums", A.UCB(), private("tree", "shuffle_vector_sum"), card="SDP-FedLinUCB by vector sums"),
         proved("joint matrix, messages", ByMessage(
             policy=UCB, schedule=6, privacy=private("blt", "silo_local_matrix")), SCRIPT, audit="linear"),

@@ -4,12 +4,12 @@ import examples as ex
 import networkx as nx
 import numpy as np
 import pytest
-from four_arms import ARMS, PRIVATE, algorithm
+from four_arms import ARMS
 from helpers import deep
 
 import fedbandit_jax as fb
 
-A, P, S = fb.algos, fb.privacy, fb.schedules
+A, S = fb.algos, fb.schedules
 ALONE, ONE_USER = fb.envs.sphere(1, 8, 5, rewards="bernoulli"), fb.envs.clustered(1, 1, 1, n_arms=5, dim=4)
 ONE_SERVER = fb.envs.clustered(9, 1, 1, n_arms=4, dim=3)
 SILO = A.Federated(policy=A.Thompson(), schedule=10, privacy=ex.BUDGET)
@@ -60,29 +60,6 @@ def test_it_is_another(name):
     np.testing.assert_allclose(one.regret, other.regret, rtol=0, atol=apart)
     assert (one.regret[:, -1] > 0).all()
     assert one.certificate.epsilon_exact == other.certificate.epsilon_exact
-
-
-FIVE, PARETO = fb.envs.arms(n_arms=5), fb.envs.arms(means=[0.1, 1.0, 0.2], rewards="pareto", shape=[3.0, 8.0, 2.2])
-HEAVY, TWO = dict(moment=1.03), fb.envs.arms(means=[0.6, 0.4], noise_std=0.1)  # noise breaks ties of Bernoulli means
-QUIET = {  # environment, horizon, an algorithm, and another that it is with epsilon = 500, and is not with 0.1
-    **{name: (FIVE, 20_000, algorithm("SE"), lambda x, name=name: algorithm(name, x)) for name in PRIVATE},
-    "DP-SE": (FIVE, 100_000, algorithm("DP-SE", 250.0), A.DPSE),  # whose epochs are its own
-    "top two": (TWO, 5_000, A.TopTwo(), lambda x: A.TopTwo(A.DistDPSE(x))),
-    "truncated": (PARETO, 20_000, A.TruncatedSE(**HEAVY), lambda x: A.TruncatedSE(A.CDPSE(x), **HEAVY)),
-    "truncated, shuffled": (PARETO, 20_000, A.TruncatedSE(**HEAVY), lambda x: A.TruncatedSE(A.ShuffleDPSE(x), **HEAVY)),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", QUIET)
-def test_without_noise_elimination_is_plain(name):
-    """At every user, for all seeds but those where a mean is next to a threshold."""
-    env, horizon, plain, private = QUIET[name]
-    run = dict(horizon=horizon, seeds=20, stride="log")
-    regrets = [ex.simulate(env, algo, **run).regret for algo in (plain, private(500.0), private(0.1))]
-    close = [np.isclose(one, regrets[0], rtol=1e-5).all(1).mean() for one in regrets[1:]]
-    assert close[0] >= 0.9
-    assert close[1] <= 0.1
 
 
 SHORT = {name: ex.EXAMPLES[name] for name in ("Private-FedLinUCB", "known noise", "Greedy", "vector sums", "Gossip")}

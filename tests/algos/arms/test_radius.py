@@ -92,17 +92,3 @@ def test_exact_fails_as_often_as_it_says(noise, epsilon, size):
         assert np.all(rate > 0.7 * level)
     if (epsilon, size) == (0.1, 4):
         assert np.all(failures(law, g, size, narrow) > 1.5 * level)
-
-
-@pytest.mark.parametrize(("noise", "size"), list(itertools.product(NOISES, [2, 2**23])))
-def test_bins_cost_little(noise, size, monkeypatch):
-    law, g, *_ = setting(noise, 0.1, size)
-    coarse, fine = [], []
-    for p in (0.1, 1e-7):
-        coarse.append(radii.exact([size], [law], g, n_arms=10, p=p)[0, 1:])
-        with monkeypatch.context() as patch:
-            patch.setattr(radii, "_N_BINS", 4000)
-            fine.append(radii.exact([size], [law], g, n_arms=10, p=p)[0, 1:])
-    ratio = np.array(coarse) / np.array(fine)
-    assert ratio.min() >= 1
-    assert ratio.max() < 1.005
