@@ -106,7 +106,6 @@ FORGED_CELLS = [  # of the first cell; the first two would beat whoever pays not
 
 
 def test_a_forged_row_is_refused(folder):
-    """In a sentence."""
     row = made("mine", 0.9)
     forged = [dataclasses.replace(row, **fields) for fields in FORGED] + [changed(row, **cell) for cell in FORGED_CELLS]
     for one in forged:

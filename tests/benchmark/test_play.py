@@ -208,20 +208,18 @@ def test_silos_talk_along_the_edges_of_the_task():
 
 
 @pytest.mark.parametrize(
-    ("file", "options", "argument"),
+    ("argument", "file", "options"),
     [
-        *((wrong, {}, "entry") for wrong in ("none.py:recipe", "FILE:missing", "FILE:SMALL", "FILE:wrong", 7)),
-        *(("FILE", {"tasks": wrong}, "tasks") for wrong in (["sphere"], [])),
-        *(("FILE", {"track": track}, argument) for track, argument in (("mine", "track"), ("tuned", "trials"))),
-        *(
-            ("FILE", {name: wrong}, name)
-            for name, wrong in (("trials", -1), ("name", "../mine"), ("name", ""), ("out", 5))
-        ),
-        (Entry("mine", "recipe", "", 5), {}, "entry's recipe"),  # pyright: ignore[reportArgumentType]
-        ("FILE", {"develop": True, "out": "rows"}, "out"),
+        *(("entry", wrong, {}) for wrong in ("none.py:recipe", "FILE:missing", "FILE:SMALL", "FILE:wrong", 7)),
+        ("entry's recipe", Entry("mine", "recipe", "", 5), {}),  # pyright: ignore[reportArgumentType]
+        *(("tasks", "FILE", {"tasks": wrong}) for wrong in (["sphere"], [])),
+        *(("name", "FILE", {"name": wrong}) for wrong in ("../mine", "")),
+        *(("trials", "FILE", wrong) for wrong in ({"trials": -1}, {"track": "tuned"})),
+        *(("out", "FILE", wrong) for wrong in ({"out": 5}, {"develop": True, "out": "rows"})),
+        ("track", "FILE", {"track": "mine"}),
     ],
 )
-def test_what_cannot_be_run_is_refused(monkeypatch, entry, file, options, argument):
+def test_what_cannot_be_run_is_refused(monkeypatch, entry, argument, file, options):
     suite(monkeypatch)
     with refused(argument):
         fb.benchmark.run(file.replace("FILE", entry) if isinstance(file, str) else file, **options)

@@ -56,7 +56,6 @@ def test_numbers_of_the_page(rows):
 
 
 def test_tasks_of_the_page():
-    """Its table of tasks says what they are."""
     tasks = {cells[0]: cells[1:] for cells in LINES if cells[0] in TASKS and len(cells) == 8}
     assert set(tasks) == set(TASKS)
     units = {"-": None, "a visit": "visit", "all visits": fb.privacy.Users(16, per_batch=1)}

@@ -20,7 +20,6 @@ with locked(Path(sys.argv[1]), "", ""):
 
 
 def taken(path, by):
-    """Whether a process holds it."""
     with refused("name", "it") as found:
         locked(path, "name", "it").__enter__()
     return bool(found.match(f"held by process {by} on"))

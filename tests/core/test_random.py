@@ -154,7 +154,6 @@ TIES = {
 
 @pytest.mark.parametrize("scores", TIES.values(), ids=TIES)
 def test_the_best_are_equally_likely(scores):
-    """By a chi-squared test at 1e-4."""
     arms, best = chosen(scores), np.flatnonzero(np.isclose(scores, np.max(scores), rtol=1e-6))
     counts = np.bincount(arms.ravel(), minlength=len(scores))
     assert set(np.flatnonzero(counts)) == set(best)

@@ -38,7 +38,6 @@ def lines(sizes, *, first_query=1, seed=0):
 
 
 def write_fold(folder, parts):
-    """Writes a fold of MSLR."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, rows in zip(PARTS, parts):
         (folder / name).write_text("".join(rows))

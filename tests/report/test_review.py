@@ -67,7 +67,6 @@ def test_a_report_on_the_command_line(tmp_path, capsys):
     assert "--report must" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_needs_no_jax(tmp_path):
     path = grid().save(tmp_path / "run")
     code = "import sys; sys.modules['jax'] = None\nfrom fedbandit_jax.cli import main\n"
