@@ -241,19 +241,6 @@ def test_the_formula_of_dubey_and_pentland():
         assert dubey2020(need) == pytest.approx(8 * math.sqrt(10) * math.log(200) / left, rel=1e-6)
 
 
-def test_every_silo_may_have_a_budget_of_its_own():
-    """Each silo draws the noise of its own budget; the certificate lists them and states the largest."""
-    budgets = [Budget(e, 0.1) for e in (0.5, 1.0, 4.0)]
-    spec = fb.Spec(n_agents=3, n_arms=4, dim=2, max_norm=1.0, rewards_in_unit=True)
-    bound = fb.algos.private_fed_lin_ucb(budgets, schedule=5).bind(spec, 200)
-    expected = [calibrate(b, n_syncs=40).sigma for b in budgets]
-    np.testing.assert_allclose(bound.mechanism.trust.std, expected, rtol=1e-5)
-    assert bound.mechanism.trust.sum_std() == pytest.approx(np.linalg.norm(expected), rel=1e-5)
-    found = bound.guarantee()
-    assert (found.claim, found.epsilon) == ("certified", 4.0)
-    assert [row[0] for row in found.per_silo] == [0.5, 1.0, 4.0]
-
-
 @pytest.mark.parametrize("trust", TRUST)
 def test_a_mechanism_has_the_noise_of_its_calibration(trust):
     """It asks for the same, besides the rounding of its sums."""

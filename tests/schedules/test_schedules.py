@@ -132,7 +132,11 @@ def test_shares_are_of_the_budget():
     pure = [0.2 * budget.epsilon for budget in budgets]
     each = [recalibrated(one, pure=its, rounding=rounding).model.std[0] for one, its in zip(plain, pure)]
     np.testing.assert_allclose(both.mechanism.trust.std, each, rtol=1e-6)
-    assert [row[2] for row in certify(both).per_silo] == pytest.approx([3.0, 1.0], rel=1e-6)
+    assert both.mechanism.trust.sum_std() == pytest.approx(np.linalg.norm(each), rel=1e-6)
+    found = certify(both)
+    assert (found.claim, found.epsilon) == ("certified", 3.0)
+    asked, _, given = zip(*found.per_silo)
+    assert asked == (3.0, 1.0) == pytest.approx(given, rel=1e-6)
     with refused("share * epsilon"):
         schedule.bind(SETTING._replace(epsilon=1e-5))
 

@@ -164,7 +164,8 @@ class Mine(releases.InputPerturbation):
 
 WRONG = [
     *("a matrix", None, [[1.0], [1.0, 1.0]], Mine(3), np.eye(4), np.ones(3), np.eye(3) * 1j),
-    *(np.ones((3, 3)), np.diag([1.0, 0.0, 1.0]), np.eye(3) * np.nan, np.eye(3) + np.tril(np.full((3, 3), np.inf), -1)),
+    np.eye(3) + np.eye(3, k=1),  # messages of the future
+    *(np.diag([1.0, 0.0, 1.0]), np.eye(3) * np.nan, np.eye(3) + np.tril(np.full((3, 3), np.inf), -1)),
     np.diag([1.0, 1e9, 1e9]),  # all batches but the first have noise of 1e-9 only: R R' is singular to 16 digits
     *(np.diag([1.0, 1.0, 1e-300]), 1e30 * np.eye(3), np.eye(3) + 1e200 * np.eye(3, k=-1)),
 ]
