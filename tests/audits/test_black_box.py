@@ -115,7 +115,7 @@ PLAYED = {
     **{f"exact {claim}": Played(gaussian, ratio(claim), claim, (0, claim[0]), True, MU) for claim in EXPECTED},
     **{f"too little {claim}": of_less(claim) for claim in EXPECTED},
     **{f"{one.__name__} {claim} {true}": pure(one, claim, true)
-       for one in (laplace, randomized_response) for claim, true in ((0.5, 0.5), (3.0, 3.0), (0.5, 1.0), (3.0, 6.0))},
+       for one in (laplace, randomized_response) for claim, true in ((3.0, 3.0), (0.5, 1.0))},
     "never added": Played(never_added, moved(1e-3, 10, 0.5), (5.0, 1e-5), (7.5, 50), False, SHORT),
     **{f"shared {size}": Played(shared_draw, moved(1, size, 0.5), (5.0, 1e-5), (7.5, 50), False, SHORT)
        for size in (1, 1000)},

@@ -99,7 +99,7 @@ HONEST = {  # a recipe, its users, and perhaps its horizon: every trust model, r
     "truncated": (A.TruncatedSE(A.CDPSE(1.0)), ARMS, 60),
     "flipped bits": (A.TruncatedSE(A.RRSE(1.0, corrupted="messages"), corruption=0.1), ARMS, 60),
     "halving": (A.SequentialHalving(A.DistCDPSE(1.0)), ARMS, 500),
-    **{label: (elimination(label), ARMS, 5000 if label == "DP-SE" else 500) for label in LABELS},
+    **{label: (elimination(label), ARMS, 5000 if label == "DP-SE" else 100) for label in LABELS},
 }  # fmt: skip
 
 

@@ -88,7 +88,7 @@ def pairs():
             yield model, release, f"{model if isinstance(model, str) else 'pairs'}-{release}"
 
 
-SLOW = "discounted", "window"  # as other bands
+SLOW = "discounted", "band", "decaying"  # as square roots with fewer coefficients, and as user-defined matrices
 
 
 def mechanisms():

@@ -49,7 +49,7 @@ LOUD = dict(max_weight=0.05, responses=(-0.05, 0.05), weighted=False, clip=False
 Unweighted = own(lambda x, y: (1.0, y), **LOUD)  # says that weights do not differ, and has larger ones
 Share = own(lambda x, y: (y, 1.0), P.Linear, weighted=True)  # a subclass of a proved one
 # Ranges that are not around 0 are charged by their farther end.
-SHIFTED = [responding(lambda y, a=a, b=b: a + (b - a) * y, a, b) for a, b in ((-1.0, 0.2), (-0.2, 1.0), (-0.6, -0.5))]
+SHIFTED = [responding(lambda y, a=a, b=b: a + (b - a) * y, a, b) for a, b in ((-1.0, 0.2), (-0.6, -0.5))]
 ENDS = {  # of weights and of responses of two users
     P.Linear(): ([1.0], [0.0, 1.0]),
     P.Linear(centred=True): ([1.0], [-0.5, 0.5]),
