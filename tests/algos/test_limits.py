@@ -15,8 +15,6 @@ ONE_SERVER = fb.envs.clustered(9, 1, 1, n_arms=4, dim=3)
 SILO = A.Federated(policy=A.Thompson(), schedule=10, privacy=ex.BUDGET)
 SYNCED = A.GossipFedUCB(graph=nx.complete_graph(ex.M), gamma=1, schedule=S.LogDet(1e-6)).replace(regularization=0.5)
 MEAN = A.UCB(exploration_scale=0.0)  # as widths differ
-NEVER = A.Federated(schedule=S.LogDet(1e9), learns_in_batch=True)
-LONELY = A.GossipFedUCB(graph=nx.empty_graph(ex.M), gamma=1, schedule=S.LogDet(1.0))
 FCLUB, INF = A.FCLUB(upload=1, download=1), np.inf
 LIMITS = {  # environment, two algorithms, and how far regrets may be apart
     "one agent is LinUCB": (ALONE, A.fed_lin_ucb(schedule=20), A.LinUCB(), 1e-4),
@@ -24,13 +22,6 @@ LIMITS = {  # environment, two algorithms, and how far regrets may be apart
         *(ex.SCRIPT, *(A.Federated(policy=MEAN, schedule=1, learns_in_batch=learns) for learns in (True, False)), 1e-4),
     ),
     "one silo is the central model": (ALONE, SILO, SILO.replace(trust="central"), 0),
-    "who never synchronises is alone": (
-        *(ex.SCRIPT, NEVER.replace(policy=MEAN)),
-        *(A.LinUCB().replace(exploration_scale=0.0), 1e-4),
-    ),
-    "who has no neighbours is alone": (
-        *(ex.SCRIPT, LONELY.replace(exploration_scale=0.0), A.LinUCB().replace(exploration_scale=0.0), 1e-4),
-    ),
     "a complete graph is a controller one round late": (
         *(ex.SCRIPT, SYNCED, A.fed_ucb(schedule=2).replace(regularization=0.5), 2e-5),
     ),

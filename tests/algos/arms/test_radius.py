@@ -5,27 +5,24 @@ import math
 
 import numpy as np
 import pytest
+from four_arms import P, lemma_2, printed
 from scipy import stats
 
 from fedbandit_jax.algos.arms import radius as radii
 from fedbandit_jax.privacy.accounting.lattice import DiscreteGaussian, DiscreteLaplace, Skellam
-from fedbandit_jax.privacy.integers.noise import Asked, LocalNoise
 
-SCALE = 10.0
-NOISES = ("pure", "skellam", "gaussian", "local")
+NOISES = {
+    "CDP-SE": lambda width, size: DiscreteLaplace(width),
+    "Dist-RDP-SE": lambda width, size: Skellam(width**2),
+    "Dist-CDP-SE": lambda width, size: DiscreteGaussian(width),
+    "LDP-SE": DiscreteLaplace,
+}
 
 
-def setting(noise, epsilon, size):
+def setting(name, epsilon, size):
     """(law, g, s, h) of the paper for one batch."""
-    g = math.ceil((1 if noise in ("pure", "local") else SCALE) * epsilon * math.sqrt(size))
-    if noise == "pure":
-        return DiscreteLaplace(g / epsilon), g, math.sqrt(2) / epsilon, 1 / epsilon
-    if noise == "skellam":
-        return Skellam((g / epsilon) ** 2), g, (2 + math.sqrt(2) / SCALE) / epsilon, math.sqrt(2) / g
-    if noise == "gaussian":
-        return DiscreteGaussian(g / epsilon), g, (math.sqrt(2) + math.sqrt(2) / SCALE) / epsilon, 0.0
-    one = LocalNoise.parameters(Asked(epsilon, SCALE, 0.1, 10**6), size)
-    return DiscreteLaplace(g / epsilon, size), g, one.s, one.h
+    one = printed(name, size, epsilon, 1)
+    return NOISES[name](one.g / epsilon, size), one.g, one.s, one.h
 
 
 def failures(law, g, size, radius):
@@ -37,13 +34,10 @@ def failures(law, g, size, radius):
 
 
 def test_theory_is_the_paper_s():
-    table = radii.theory([2.0, 4.0, 8.0], 3.0, [0.0, 0.1, 0.2], n_arms=4, p=0.05)
+    table = radii.theory([2.0, 4.0, 8.0], 3.0, [0.0, 0.1, 0.2], n_arms=4, p=P)
     assert table.shape == (3, 5)
     assert np.all(table[:, 0] == np.inf)
-    log = math.log(2 * 4 * 9 / 0.05)
-    assert table[2, 4] == pytest.approx(
-        math.sqrt(math.log(4 * 4 * 9 / 0.05) / 16) + 3 * math.sqrt(log) / 8 + 0.2 * log / 8
-    )
+    assert table[2, 4] == pytest.approx(lemma_2(3, 8, 4, 3.0, 0.2))
 
 
 def test_the_union_bound_of_lemma_2():

@@ -3,21 +3,20 @@
 import functools
 import itertools
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from four_arms import ARMS, BLOCK, HORIZON, INIT, RINGS, P, algorithm, lemma_2, play
+from four_arms import ARMS, BLOCK, HORIZON, INIT, RINGS, Law, P, algorithm, lemma_2, play, printed
 from helpers import deep
 from oracles import arms as oracles
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.loops.ledger import LEFT_OUT
 from fedbandit_jax.core import random, wide
-from fedbandit_jax.privacy import samplers, tails
+from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.accounting.shuffling import relaxed_secagg
 
 A = fb.algos
@@ -70,39 +69,6 @@ def drawn(runner, key):
 def drawing(sampler, n_arms):
     """Draws the noise of a batch for every arm."""
     return jax.jit(lambda name, *law: sampler(jax.random.split(name, 3)[0], *law, (n_arms,)))
-
-
-class Law(NamedTuple):
-    """How n users are added up. Theorems 1-6; but tau is for a hundredth of p for all sums together, not p for each."""
-
-    g: int = 2**24  # steps of a unit; these are as fine as float32 resolves
-    tau: int | None = None  # None: there is no ring
-    s: float = 0.0  # and h, of Lemma 2
-    h: float = 0.0
-    sampler: Callable | None = None
-    parameters: tuple = ()
-
-
-def printed(name, n, epsilon, n_sums, s=10.0):
-    if name == "SE":
-        return Law()
-    if name == "DP-SE":  # the largest power of 2 for which noise of scale g / epsilon is at most 4096 steps wide
-        return Law(8192, sampler=samplers.discrete_laplace, parameters=(8192 / epsilon,))
-    log, root = math.log(2 * 100 * n_sums / P), math.sqrt(2)
-    if name == "Shuffle-DP-SE":
-        epsilon, log = epsilon / 2, math.log(4 * HORIZON)
-    g = math.ceil((s if name in ("Dist-RDP-SE", "Dist-CDP-SE") else 1) * epsilon * math.sqrt(n))
-    scale = g / epsilon
-    if name == "Dist-RDP-SE":
-        tau = math.ceil(2 * scale * math.sqrt(log) + root * log)
-        return Law(g, tau, (2 + root / s) / epsilon, root / g, samplers.skellam, (scale**2,))
-    if name == "Dist-CDP-SE":
-        tau = math.ceil(scale * math.sqrt(2 * log))
-        return Law(g, tau, (root + root / s) / epsilon, 0.0, samplers.discrete_gaussian, (scale,))
-    if name == "LDP-SE":  # Lemma 5 has a constant without a value: ours are sub-gamma
-        tau, s = math.ceil(scale * (2 * math.sqrt(n * log) + log)), (2 * math.sqrt(n) + root) / epsilon
-        return Law(g, tau, s, 1 / epsilon, samplers.discrete_laplace_sum, (scale, n))
-    return Law(g, math.ceil(scale * log), root / epsilon, 1 / epsilon, samplers.discrete_laplace, (scale,))
 
 
 class Server:

@@ -167,34 +167,8 @@ def test_counts_bound_uploads(upload):
 # --- What is drawn ---
 
 UNIT = dataclasses.replace(replant(BUDGET, leaves=(LEAVES,)), std=np.float32(1))
-
-
-def prefix(key, k):
-    return prefix_of(UNIT, key, 1, 0, k, D)
-
-
-def nodes_of(leaves):
-    """The nodes of a prefix by their last leaf: one for every one-bit, from the highest down."""
-    ends, total = [], 0
-    for level in reversed(range(leaves.bit_length())):
-        if leaves >> level & 1:
-            total += 1 << level
-            ends.append(total)
-    return ends
-
-
-def mixing():
-    """Prefixes (rows) from nodes (columns), which are as many: every leaf ends one node that is ever used."""
-    mix = np.zeros((LEAVES, LEAVES))
-    for k in range(LEAVES):
-        mix[k, np.array(nodes_of(k + 1)) - 1] = 1
-    return mix
-
-
-def test_mixing_is_the_tree():
-    mix, tree = mixing(), RELEASES["tree"](LEAVES)
-    np.testing.assert_array_equal(mix.sum(1), tree.prefix_variance())
-    np.testing.assert_array_equal(mix @ tree.encoder(), np.tri(LEAVES))  # and each node covers what the tree's does
+# Prefixes (rows) from nodes (columns), which are as many: every leaf ends one node that is ever used.
+MIX = np.tri(LEAVES) @ np.linalg.inv(RELEASES["tree"](LEAVES).encoder())
 
 
 def test_law(key):
@@ -203,15 +177,15 @@ def test_law(key):
     @jax.jit
     def draw():
         keys = jax.random.split(key, KEYS)
-        return jax.lax.map(lambda k: jax.vmap(lambda key: prefix(key, k))(keys), jnp.arange(LEAVES))
+        return jax.lax.map(lambda k: jax.vmap(lambda key: prefix_of(UNIT, key, 1, 0, k, D))(keys), jnp.arange(LEAVES))
 
     draws = np.asarray(draw(), float)  # (k, key, d, d + 1)
     np.testing.assert_array_equal(draws[..., :D], np.swapaxes(draws[..., :D], -1, -2))
-    z = np.linalg.solve(mixing(), np.asarray(pack(draws)).reshape(LEAVES, -1)).reshape(LEAVES, KEYS, -1)
+    z = np.linalg.solve(MIX, np.asarray(pack(draws)).reshape(LEAVES, -1)).reshape(LEAVES, KEYS, -1)
     z /= [math.sqrt(2)] * 3 + [1] * 2  # by hand: that much more on x x'
     assert not [*_unlike(z, "entries")]
     assert stats.kstest(z.ravel(), stats.norm.cdf).pvalue > 1e-4
-    for damaged in (0 * z, 0.8 * z, 1.2 * z, np.concatenate([z[:1], z[:1], z[2:]]), mixing() @ z.reshape(LEAVES, -1)):
+    for damaged in (0 * z, 0.8 * z, 1.2 * z, np.concatenate([z[:1], z[:1], z[2:]]), MIX @ z.reshape(LEAVES, -1)):
         assert [*_unlike(damaged.reshape(z.shape), "entries")]
 
 

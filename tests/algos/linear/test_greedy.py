@@ -37,18 +37,13 @@ def test_the_first_release_is_late_enough(centred):
     assert needed[1] <= first < needed[0] + 1
     assert first == {True: 5, False: 39}[centred]
     assert late == early.replace(schedule=S.Geometric(1.5, first=first))
+    thompson = early.replace(policy=A.Thompson(shrinkage=12.0))
+    assert thompson.patient(env.spec, 1000).schedule == late.schedule
     later = greedy(first=50, centred=centred)
     assert later.patient(env.spec, 1000) == later
     with pytest.warns(UserWarning, match="too few"):
         assert greedy(centred=centred).patient(env.spec, 5).schedule.first == 5
     assert A.Federated(policy=A.Greedy(), schedule=S.Geometric(1.5)).patient(env.spec, 1000).schedule.first == 1
-
-
-def test_thompson_waits_as_long():
-    thompson = A.Thompson(shrinkage=12.0)
-    for centred, env in ((True, SPHERE), (False, GAP)):
-        one = greedy(centred=centred)
-        assert one.replace(policy=thompson).patient(env.spec, 1000).schedule == one.patient(env.spec, 1000).schedule
 
 
 def test_thompsons_ridge_grows_with_the_noise():
