@@ -20,7 +20,7 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.identity import digest
 from fedbandit_jax.interfaces import Algorithm, Environment, Spec
-from fedbandit_jax.planning.demands import fixed_arms, quietest, silos_away
+from fedbandit_jax.planning.demands import PARTIES, fixed_arms, quietest, silos_away
 from fedbandit_jax.privacy import RELEASES, Budget, Mechanism, Users
 from fedbandit_jax.privacy.trust import TRUST, find
 
@@ -28,7 +28,6 @@ SUITE = "v1"
 SEEDS = 16  # of a row in every task
 MANY = 100  # most synchronisations in fixed batches; more would gain little and take long
 ROUNDED = 1e-5  # relative rounding error of a certificate's epsilon
-NAMES = {"nobody": "local", "silo": "silo_local", "shuffler": "shuffle_vector_sum", "secagg": "secagg"}
 
 
 def _hidden(*_: Any) -> Any:
@@ -104,7 +103,8 @@ class Task:
     @property
     def trust(self) -> str:
         """Allowed trust model of `fb.privacy.Mechanism` with the least noise."""
-        return NAMES[self.trusted[-1]]
+        last = self.trusted[-1]
+        return "local" if last == "nobody" else PARTIES[last].trust
 
     @property
     def batch(self) -> int:
@@ -135,7 +135,8 @@ class Task:
     @property
     def grows(self) -> bool:
         """Whether batches may grow, which needs trusted silos or secure aggregation."""
-        return self.trusted[-1] in ("silo", "secagg", "server")
+        last = self.trusted[-1]
+        return last != "nobody" and PARTIES[last].grows
 
     @property
     def uniform(self) -> Algorithm:

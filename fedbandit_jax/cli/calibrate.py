@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import tyro
 from typing_extensions import override
 
 from fedbandit_jax.cli._command import Adjacency, Command, Option
@@ -46,7 +47,8 @@ class CalibrateCommand(Command):
       fedbandit calibrate --sigma 5.45 --delta 1e-7     which epsilon does this noise give?
     """
 
-    epsilon: tuple[float, ...] = (0.2, 1.0, 5.0)  # epsilons of the budgets, each > 0; not with --sigma.
+    # epsilons of the budgets, each > 0; not with --sigma.
+    epsilon: Annotated[tuple[float, ...], tyro.conf.arg(metavar="FLOAT ...")] = (0.2, 1.0, 5.0)
     delta: float = 1e-7  # delta of all budgets, in (0, 1). Choose it far below one over the number of users.
     # difference between neighbouring data sets. replace: one user is replaced by any other; zero_out: one user's
     # contribution is replaced by zero.

@@ -61,7 +61,9 @@ class PlanCommand(Command):
 
     # parties that users trust besides their own silo. silo: nobody; shuffler; secagg: secure aggregation; server. You
     # may name several.
-    trusted: tuple[Literal["silo", "shuffler", "secagg", "server"], ...] = ("silo",)
+    trusted: Annotated[
+        tuple[Literal["silo", "shuffler", "secagg", "server"], ...], tyro.conf.arg(metavar="PARTY ...")
+    ] = ("silo",)
     # epsilon of the budget, for all visits of a user together. With --at-most several.
     epsilon: Annotated[tuple[float, ...], tyro.conf.arg(metavar="FLOAT ...")] = (1.0,)
     # recommend the smallest epsilon with at most this multiple, at least 1, of the least regret without privacy.
