@@ -20,20 +20,21 @@ from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.schedules import UNITS, BoundSchedule, Geometric, PrivateLogDet, Setting, as_schedule
 
+ROUNDS = 4  # of cases with an adaptive schedule
 QUERIES = 4  # rounds before the last, for most of the loss of AboveThreshold
 EPOCHS = 8  # of private tests: if noise on the threshold were kept, later ones would reveal it
 
 
-def timing(algo: Federated, *, n_agents: int = 2, horizon: int = 4, name: str) -> Case:
+def timing(algo: Federated, *, name: str) -> Case:
     """Builds a case of the rounds of synchronisations alone: Example 3.1 of Zhou & Chowdhury (2024).
 
     The first user of the first silo is Alice with x = (1, 0), or Tracy with x = 0. Nobody else contributes anything.
-    Any claim must hold for this too. Arguments are as in `fb.audits.linear`, with any schedule.
+    Any claim must hold for this too. There are two silos, and any schedule.
     """
     _, budget = one_budget(algo, Federated, "Federated")
-    spec = spec_of(n_agents)
-    whole = Transcript(algo=algo.bind(spec, horizon), spec=spec, horizon=horizon)
-    (*data, _), (*neighbour, _) = alone(horizon, n_agents)
+    spec = spec_of(2)
+    whole = Transcript(algo=algo.bind(spec, ROUNDS), spec=spec, horizon=ROUNDS)
+    (*data, _), (*neighbour, _) = alone(ROUNDS, 2)
 
     def mechanism(key: Array, data: tuple[Array, Array]) -> Any:
         shown, rounds = whole(key, data)
@@ -51,12 +52,12 @@ def timing(algo: Federated, *, n_agents: int = 2, horizon: int = 4, name: str) -
     )
 
 
-def brink(algo: Federated, *, n_agents: int = 2, horizon: int = 4) -> float:
+def brink(algo: Federated, *, n_agents: int = 2) -> float:
     """Returns the threshold D at which only Alice of `timing` makes her silo ask after round 1.
 
     It is half of Alice's g_i = ln(1 + 1 / lambda), her increase of the silo's log-determinant.
     """
-    policy: Any = algo.bind(spec_of(n_agents), horizon).policy
+    policy: Any = algo.bind(spec_of(n_agents), ROUNDS).policy
     return math.log1p(1 / float(policy.first_regularization)) / 2
 
 
@@ -131,9 +132,9 @@ def shipped_schedules() -> list[Case]:
         above_threshold(PrivateLogDet(1e-3, share=0.5), epsilon=2.0, name="private_logdet tests alone"),
         above_threshold(PrivateLogDet(1e-3, share=0.5), epsilon=2.0, epochs=EPOCHS, name="private_logdet epochs"),
         timing(fed, name="FedUCB private_logdet timing"),
-        linear(central, n_agents=1, horizon=4, name="central tree private_logdet"),
-        linear(alone, n_agents=1, horizon=4, name="silo_local tree private_logdet"),
-        linear(fed, n_agents=2, horizon=4, name="FedUCB private_logdet"),  # a sum with two silos' noise
+        linear(central, n_agents=1, horizon=ROUNDS, name="central tree private_logdet"),
+        linear(alone, n_agents=1, horizon=ROUNDS, name="silo_local tree private_logdet"),
+        linear(fed, n_agents=2, horizon=ROUNDS, name="FedUCB private_logdet"),  # a sum with two silos' noise
         linear(fixed, n_agents=1, name="blt geometric"),
         linear(growing, n_agents=2, name="secagg blt geometric"),
         linear(gossip, n_agents=3, name="gossip blt geometric"),

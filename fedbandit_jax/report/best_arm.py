@@ -32,12 +32,11 @@ class BestArm:
     communication: np.ndarray
 
 
-def best_arm(result: Result, record: str = "recommended") -> BestArm:
+def best_arm(result: Result) -> BestArm:
     """Reads when each seed of a result stopped, and with which arm.
 
     Args:
-        result: of algorithms that recommend an arm, such as `fb.algos.TopTwo`.
-        record: the name that `fb.record.final(fb.record.recommended)` has in `record=`.
+        result: of algorithms that recommend an arm, such as `fb.algos.TopTwo`, with the record of the example.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -49,10 +48,10 @@ def best_arm(result: Result, record: str = "recommended") -> BestArm:
         (True, True, (20,))
     """
     validate.instance("result", result, Result, "an fb.Result")
-    validate.instance("record", record, str, "the name of a record")
-    names = [f"{record}['{part}']" for part in PARTS]
+    names = [f"recommended['{part}']" for part in PARTS]
     if absent := [name for name in names if name not in result.records]:
-        raise BadValue("record", "must name an fb.record.final(fb.record.recommended)", record, got=f"no {absent[0]}")
+        must = "must have record={'recommended': fb.record.final(fb.record.recommended)}"
+        raise BadValue("result", must, result, got=f"no {absent[0]}")
     arm, right, since = (result.records[name][..., -1] for name in names)
     stopped = since > 0
     rounds = np.where(stopped, since, result.config["horizon"])
