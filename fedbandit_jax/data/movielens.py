@@ -15,7 +15,7 @@ from fedbandit_jax.core.extras import require
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.data.datasets import Community
 
-COLUMNS = ["userId", "movieId"]  # of ratings.csv
+TYPES = dict(userId="int32", movieId="int32", rating="float64", timestamp="int64")  # columns of ratings.csv
 THETAS = {"user": "theta per user", "centroid": "theta per cluster"}  # argument `thetas` -> words of the title
 ZERO = 1e-12  # tolerance of zero norms, and of singular values relative to the largest
 RESTARTS = 20  # of k-means
@@ -107,11 +107,11 @@ def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
     file = path / "ratings.csv" if path.is_dir() else path
     if not file.is_file():
         raise FileNotFoundError(f"path must be ratings.csv or hold it, got {str(path)!r}")
-    options: Any = dict(usecols=COLUMNS, dtype="int32", na_filter=False, encoding="utf-8-sig")
-    try:
-        table = require("pandas", "data").read_csv(file, **options).drop_duplicates()
+    options: Any = dict(usecols=[*TYPES], dtype=TYPES, na_filter=False, encoding="utf-8-sig")
+    try:  # a line that is cut short has an empty field, which is no number
+        table = require("pandas", "data").read_csv(file, **options)[["userId", "movieId"]].drop_duplicates()
     except ValueError as error:
-        raise ValueError(f"{file} must have integers {' and '.join(COLUMNS)} in every line: {error}") from error
+        raise ValueError(f"{file} must have {', '.join(TYPES)} in every line: {error}") from error
     if table.empty:
         raise ValueError(f"{file} must have ratings, got none")
     return table.userId.to_numpy(), table.movieId.to_numpy()

@@ -143,9 +143,10 @@ def test_a_matrix_of_small_rank(tmp_path):
 TEXT = HEADER + "".join(",".join(map(str, row)) + "\n" for row in ratings())
 LINE = ",".join(map(str, ratings()[3]))
 DAMAGED = [  # text of a file, and words of the refusal
-    *((text, "userId and movieId") for text in ("", "movieId,title,genres\n", TEXT.removeprefix(HEADER))),
+    *((text, "userId, movieId") for text in ("", "movieId,title,genres\n", TEXT.removeprefix(HEADER))),
+    *((TEXT[: TEXT.rindex(",", 0, end)], "in every line") for end in (None, TEXT.rindex(","))),  # cut short
     *((TEXT.replace(LINE, line), "in every line") for line in ("5,x,4.0,1", "5,7.5,4.0,1", "5,", ",7,4.0,1")),
-    ("5::7::4.0::1\n5::7::4.0::1\n", "userId and movieId"),  # of an older release
+    ("5::7::4.0::1\n5::7::4.0::1\n", "userId, movieId"),  # of an older release
     (HEADER, "must have ratings, got none"),
 ]
 
