@@ -36,7 +36,7 @@ UNREAD = ("policy", "stds", "bias_scale", "grouping", "width", "alpha_2", "vecto
           "protocol.noise.bits")  # fmt: skip
 # by default every trust model, release and loop once
 SLOW = ("own policy", "secagg", "missing", "banded", "statistic", "own schedule", "grouped", "Shuffle-DP-SE", "KL-UCB",
-        "top two", "samples of sums")  # fmt: skip
+        "halving", "samples of sums")  # fmt: skip
 SOME = deep(HONEST, keep=[i for i, name in enumerate(HONEST) if name not in SLOW])
 ASKED = "epsilon", "delta", "held", "resends"  # what the certificate reads, and a run does not
 SLACK = 0.9  # share of a distance that must be paid for; 256 runs tell it within 5 %, at two standard errors
