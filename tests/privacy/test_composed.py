@@ -5,7 +5,6 @@ import math
 import re
 
 import jax
-import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 import pytest
@@ -21,11 +20,10 @@ from fedbandit_jax.engine.prepare import Configuration
 from fedbandit_jax.engine.runners import Synchronous, make_runner
 from fedbandit_jax.envs._wrapper import Wrapper
 from fedbandit_jax.interfaces import Status, certify
-from fedbandit_jax.privacy import RELEASES, TRUST
 from fedbandit_jax.privacy.bound import VISIT_TIMES, Exact
 from fedbandit_jax.privacy.noisy_sums import Aggregated, Rounded
-from fedbandit_jax.privacy.releases import Blt, Tree
-from fedbandit_jax.privacy.trust import Central, SiloLocal
+from fedbandit_jax.privacy.releases import Tree
+from fedbandit_jax.privacy.trust import Central
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,18 +85,6 @@ def refusal(make):
 def test_composed_dishonestly(name):
     make, words = COMPOSED[name]
     assert re.search(words, refusal(make))
-
-
-@pytest.mark.parametrize(
-    ("registry", "name", "value", "options", "words"),
-    [
-        (RELEASES, "tree", Blt, {"trust": "shuffle_amplified"}, "does not support trust"),
-        (TRUST, "silo_local", subclass(SiloLocal, noise=lambda s, key, n: jnp.zeros(n)), {}, OWN),
-    ],
-)
-def test_registries_changed(monkeypatch, registry, name, value, options, words):
-    monkeypatch.setitem(registry, name, value)
-    assert re.search(words, refusal(lambda: federated(**options)))
 
 
 def test_a_policy_cannot_reach_the_noise():
