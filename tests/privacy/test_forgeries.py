@@ -464,7 +464,6 @@ BELOW = dataclasses.replace(fb.schedules.Every(40).bind(None), batch=np.int32(-4
 MINDS = nosy(reads=property(lambda self: "nothing"))
 NAMED = {  # what is done to an example, and why nothing is claimed, or the epsilon that is left
     "budgets of the honest silos": ("silos", at("mechanism.epsilon", np.ones(2)), "2 budgets for 4 silos"),
-    "silos that are not there": ("tree", at("mechanism.n_agents", 40), "bound for 40 silos"),
     "few bits drawn as normal": ("vector sum", at("mechanism.trust.exact", False), "too small for the normal limit"),
     "users who return": ("tree", at("spec.n_users", 9), "another statistic"),
     "users who are not left out": ("regulars", at("mechanism.enforced", False), "no silo leaves out"),
