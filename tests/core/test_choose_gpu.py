@@ -177,7 +177,7 @@ def test_a_mean_that_is_not_a_number_is_told():
     """A later arm does not cover it up, though the largest of PTX would drop it."""
     shared, own, agents = known(3, 1)
     n_arms = 2 * TILE // FEW + 1
-    expected = mean(shared, draw(shared, jnp.arange(n_arms, dtype=jnp.uint32)[:, None], agents[None]))
+    expected = np.asarray(mean(shared, draw(shared, jnp.arange(n_arms, dtype=jnp.uint32)[:, None], agents[None])))
     for arm in (0, n_arms - 1):
         found = choose(draw, lost, (*shared, expected[arm, 1]), own, n_arms, agents)[1]
         np.testing.assert_array_equal(np.isnan(found), [False, True, False])
