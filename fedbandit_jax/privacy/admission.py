@@ -90,7 +90,7 @@ class BoundStatistic:
         if own and (found := self.leak()):
             return found
         if not (one.weighted and one.enforced if own else one == Bounds.of(self.rule)):
-            return BadValue("bounds", f"must be those of {self.rule!r}", one)
+            return BadValue("bounds", f"must be the bounds of {self.rule!r}", one)
         weight, response, scale = one.weight, one.response, one.gram_scale
         if not (0 < weight <= 1 and 0 <= response <= 1):
             return BadValue("bounds", "of a statistic must be in [0, 1]", one, got=f"W = {weight} and V = {response}")

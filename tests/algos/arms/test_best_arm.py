@@ -94,6 +94,24 @@ def test_evidence_is_an_e_process(key, sums):
     assert stats.binomtest(wrong[1], seeds, 0.1, "greater").pvalue < 1e-6
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("sums", [A.SE(), A.CDPSE(0.2), A.DistCDPSE(0.2), A.ShuffleDPSE(0.5), A.LDPSE(1.0)])
+def test_errors_are_rarer_than_failure(key, sums):
+    """Of 300 seeds with two arms of nearly one mean, at failure 0.2. A rule that is deaf to noise errs more often."""
+    env, failure = fb.envs.arms(means=[0.5, 0.502], rewards="bernoulli"), 0.2
+    run = dict(horizon=2_000, key=key, seeds=300, stride=2_000, record=RECORD, progress=False)
+
+    def interval(algo):
+        found = fb.best_arm(fb.simulate(env, algo, **run))
+        return stats.binomtest(int((found.stopped & ~found.right).sum()), 300).proportion_ci(0.999)
+
+    algo = A.TopTwo(sums, failure=failure)
+    assert interval(algo).high <= failure
+    if sums.title != "SE":
+        bound = algo.bind(env.spec, 2_000)
+        assert interval(dataclasses.replace(bound, cumulants=0 * bound.cumulants)).low > failure
+
+
 def test_threshold():
     """One of K - 1 wrong arms is recommended with probability at most delta, of which sums that wrap take a little."""
     for n_arms in (2, 4, 9):
